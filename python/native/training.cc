@@ -172,7 +172,8 @@ void bind_results(nb::module_& m) {
       .def_ro("loss", &train::Progress::loss)
       .def_ro("auc", &train::Progress::auc)
       .def_ro("fraction", &train::Progress::fraction)
-      .def_ro("seconds_left", &train::Progress::seconds_left);
+      .def_ro("seconds_left", &train::Progress::seconds_left)
+      .def_ro("validation", &train::Progress::validation);
   nb::class_<train::EvalResult>(
       m, "EvalResult", "Result of an evaluation. best_auc is known for synthetic data only.")
       .def_ro("rows", &train::EvalResult::rows)

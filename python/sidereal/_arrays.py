@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +63,8 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
         )
     if name == LABEL and array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
+    if array.ndim == 1 and tuple(shape[1:]) == (1,):
+        array = array[:, None]
     fits = array.ndim == len(shape) and all(
         n in (-1, extent) for n, extent in zip(shape[1:], array.shape[1:])
     )
@@ -69,6 +73,56 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
             f"column '{name}' has the shape {array.shape}; the input is {describe([wanted])}"
         )
     return np.ascontiguousarray(array, dtype=None if is_text else dtype)
+
+
+def table_columns(data: Any) -> Any:
+    """The columns of a table such as a pandas.DataFrame by name; other data as it is."""
+    if isinstance(data, Mapping | DataSpec) or not hasattr(data, "columns"):
+        return data
+    return {str(name): np.asarray(data[name]) for name in data.columns}
+
+
+def _rows_of(error: str, columns: Mapping[str, np.ndarray]) -> str:
+    """Where the columns have what a worker complains of, which knows its batch alone; "" if
+    nowhere."""
+    found = re.search(r"id (-?\d+) is outside", error)
+    for name, column in columns.items():
+        if found is not None and column.dtype.kind in "iu":
+            bad = column == int(found.group(1))
+            what = found.group(1)
+        elif " is nan at step " in error or " is infinite at step " in error:
+            if column.dtype.kind != "f":
+                continue
+            bad = ~np.isfinite(column)
+            what = "a number that is not finite"
+        else:
+            continue
+        rows = np.flatnonzero(bad.reshape(len(column), -1).any(axis=1))
+        if len(rows):
+            return f"column '{name}' has {what} in row {rows[0]}"
+    return ""
+
+
+def _check_schema(inputs: Sequence[Input], data: DataSpec) -> None:
+    """That files have as many columns as the model's inputs "ids" and "dense" take."""
+    if data.format not in ("csv", "criteo", "synthetic"):
+        return
+    schema = data.inspect()
+    there = {
+        "ids": ("categorical", schema.fields, schema.categorical),
+        "dense": ("numeric", schema.dense_width, schema.numeric),
+    }
+    for wanted in inputs:
+        name, _, shape = wanted
+        if name not in there or len(shape) != 2 or shape[1] < 0:
+            continue
+        kind, count, names = there[name]
+        if count != shape[1]:
+            listed = f" ({', '.join(names)})" if names else ""
+            raise InvalidArgumentError(
+                f"the data has {count} {kind} columns{listed}, and the model's input is "
+                f"{describe([wanted])}"
+            )
 
 
 def columns_for(inputs: Sequence[Input], data: Arrays, binary: bool) -> dict[str, np.ndarray]:
@@ -153,11 +207,16 @@ def as_spec(
     """The spec of `data`, of which `inputs` are read; arrays are in files as long as the context
     lasts. binary: labels are 0 or 1."""
     if isinstance(data, DataSpec):
+        _check_schema(inputs, data)
+        # Workers have working directories of their own.
+        data = replace(data, files=[os.path.abspath(file) for file in data.files])
         yield data if shuffle else data.in_order()
         return
+    data = table_columns(data)
     if not isinstance(data, Mapping):
         raise TypeError(
-            f"data is {type(data).__name__}; give a dict of arrays or a spec of sidereal.data"
+            f"data is {type(data).__name__}; give a dict of arrays by the names of the inputs "
+            f"({describe(inputs)}), a DataFrame or a spec of sidereal.data"
         )
     columns = columns_for(inputs, data, binary)
     nbytes = sum(column.nbytes for column in columns.values())
@@ -169,4 +228,10 @@ def as_spec(
             arrays.append((name, file))
         spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if LABEL in columns else "",
                         binary_label=binary, seed=seed)
-        yield replace(spec, shuffle_rows=1 if shuffle else 0)
+        try:
+            yield replace(spec, shuffle_rows=1 if shuffle else 0)
+        except InvalidArgumentError as error:
+            place = _rows_of(str(error), columns)
+            if not place:
+                raise
+            raise InvalidArgumentError(f"{error}; {place}") from None

@@ -12,13 +12,21 @@ from typing import BinaryIO
 from . import errors
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Finds out before a long work that its result could not be written to `path`."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise errors.NotFoundError(f"{file.parent} is no folder, in which {file.name} could be")
+    if file.is_dir():
+        raise errors.InvalidArgumentError(f"{file} is a folder; what is written is one file")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise errors.PermissionDeniedError(f"{file} cannot be written by this user")
+
+
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` at the end, if no error comes before."""
-    if not path.parent.is_dir():
-        raise errors.NotFoundError(f"{path.parent} is no folder, in which {path.name} could be")
-    if path.is_dir():
-        raise errors.InvalidArgumentError(f"{path} is a folder; what is written is one file")
+    check_writable(path)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with open(partial, "xb") as file:

@@ -662,7 +662,8 @@ class TaskStats:
     def data_wait_s(self) -> float: ...
 
 class Progress:
-    """How a fit is going. `loss`, `auc` and `samples_per_s` are of the latest steps."""
+    """How a fit is going. `loss`, `auc` and `samples_per_s` are of the latest steps, `validation`
+    is of the latest epoch that has ended."""
 
     @property
     def epoch(self) -> int: ...
@@ -682,6 +683,8 @@ class Progress:
     def fraction(self) -> float: ...
     @property
     def seconds_left(self) -> float: ...
+    @property
+    def validation(self) -> EvalResult | None: ...
 
 class EvalResult:
     """Result of an evaluation. `best_auc` is known for synthetic data only."""

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from ._native import FitResult, Progress
+from ._native import EvalResult, FitResult, Progress
 
 PLAIN_SECONDS = 5.0
 TICKS = 1000
@@ -17,7 +17,13 @@ def _figures(progress: Progress) -> str:
     text = f"{progress.samples_per_s:,.0f} samples/s, loss {progress.loss:.4f}"
     if progress.auc > 0:
         text += f", auc {progress.auc:.4f}"
+    if progress.validation is not None:
+        text += f", validation {_quality(progress.validation)}"
     return text
+
+
+def _quality(result: EvalResult) -> str:
+    return f"auc {result.auc:.4f}" if result.auc > 0 else f"loss {result.loss:.4f}"
 
 
 class ProgressPrinter:
@@ -28,6 +34,7 @@ class ProgressPrinter:
         self._out = sys.stderr if out is None else out
         self._bar: tqdm | None = None
         self._next = PLAIN_SECONDS
+        self._told: tuple[float, float] | None = None
 
     def __enter__(self) -> ProgressPrinter:
         if self._out.isatty():
@@ -39,6 +46,8 @@ class ProgressPrinter:
 
     def __call__(self, progress: Progress) -> None:
         epoch = f"epoch {progress.epoch + 1}/{self._epochs}"
+        if progress.validation is not None:
+            self._tell_once(epoch, progress.validation)
         if self._bar is not None:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(_figures(progress), refresh=False)
@@ -48,6 +57,16 @@ class ProgressPrinter:
             left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left >= 0 else ""
             self._line(f"{epoch}: {progress.fraction:.0%}, {_figures(progress)}{left}")
 
+    def _tell_once(self, epoch: str, result: EvalResult) -> None:
+        """A line of its own for each evaluation, which the progress after it has, too."""
+        which = (result.loss, result.seconds)
+        if which == self._told:
+            return
+        self._told = which
+        if self._bar is not None:
+            self._bar.clear()
+        self._line(f"{epoch}: validation {_quality(result)}")
+
     def finish(self, result: FitResult) -> None:
         """The closing line."""
         self._close()
@@ -56,7 +75,7 @@ class ProgressPrinter:
             f"{result.samples_per_s:,.0f} samples/s, loss {result.loss:.4f}"
         )
         if result.validation:
-            text += f", validation auc {result.validation[-1].auc:.4f}"
+            text += f", validation {_quality(result.validation[-1])}"
         if result.rows_skipped:
             text += f"; skipped {result.rows_skipped:,} bad rows ({result.first_skipped})"
         self._line(text)

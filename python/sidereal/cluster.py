@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from . import _native
+from ._usage import whole
 from .cluster_spec import ClusterDict, ClusterSpec
 from .errors import FailedPreconditionError, NotFoundError
 from .security import SecurityOptions
@@ -117,6 +118,10 @@ class LocalCluster(Cluster):
         start_deadline_s: float = 30.0,
         on_ps_loss: str = "fail",
     ) -> None:
+        ps = whole("LocalCluster", "ps", ps)
+        workers = whole("LocalCluster", "workers", workers)
+        ps_lanes = whole("LocalCluster", "ps_lanes", ps_lanes)
+        worker_lanes = whole("LocalCluster", "worker_lanes", worker_lanes)
         if on_ps_loss not in ("fail", "restore"):
             raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
         if in_process and on_ps_loss == "restore":

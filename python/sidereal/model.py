@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from ._arrays import Arrays
 from ._data_spec import DataSpec
 from ._description import ModelDescription
 from ._dispatch import convert
+from ._files import check_writable
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
+from ._usage import explains, real, whole
 from .cluster import Cluster
 from .dtypes import DType, as_dtype, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -104,6 +107,11 @@ class Model:
             )
         graph.add_update(update)
 
+    @explains(
+        "a Model is compiled with its output: compile(output, optimizer)",
+        metrics="evaluate() of a model of probabilities gives AUC and log loss; "
+        "sidereal.keras.Model takes metrics",
+    )
     def compile(
         self,
         output: Output,
@@ -120,6 +128,11 @@ class Model:
         """
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
+        if loss is not None and not isinstance(loss, Output):
+            raise TypeError(
+                f"compile(): loss is {loss!r}; it is a value that is computed from the output and "
+                "inputs, or None for sigmoid cross entropy (sidereal.keras.Model takes names)"
+            )
         by = optimizers.get(optimizer)
         update = by._of_model()
         rate = by._given_rate()
@@ -149,6 +162,16 @@ class Model:
         with self._exclusively():
             self._place(cluster)
 
+    @explains(
+        "labels are the column 'label' of the data: fit({'ids': ids, 'label': labels})",
+        y="labels are the column 'label' of the data",
+        x="arrays go into the data by the names of the inputs: fit({'ids': ids, 'label': labels})",
+        validation_data="write validation=",
+        validation_split="write validation= and give the rows that are left out",
+        callbacks="write on_progress=, which is called with a Progress; sidereal.keras.Model takes "
+        "callbacks",
+        sample_weight="there are no weights of rows here; sidereal.keras.Model takes them",
+    )
     def fit(
         self,
         data: DataSpec | Arrays,
@@ -205,6 +228,19 @@ class Model:
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
+        epochs = whole("fit", "epochs", epochs)
+        batch_size = whole("fit", "batch_size", batch_size)
+        steps_in_flight = whole("fit", "steps_in_flight", steps_in_flight)
+        patience = whole("fit", "patience", patience)
+        steps_max = whole("fit", "steps_max", steps_max)
+        keep = whole("fit", "keep", keep)
+        learning_rate_decay = real("fit", "learning_rate_decay", learning_rate_decay)
+        if patience > 0 and validation is None:
+            raise InvalidArgumentError(
+                f"patience is {patience} and there is no validation, whose figure it watches"
+            )
+        if trace is not None:
+            check_writable(trace)
         if not 1 <= steps_in_flight <= 64:
             raise InvalidArgumentError(
                 f"steps_in_flight is {steps_in_flight}; it must be from 1 to 64"
@@ -230,6 +266,7 @@ class Model:
             valid: Any = validation
             if validation is not None:
                 valid = files.enter_context(_arrays.as_spec(inputs, validation, binary=binary))
+            self._name_unread(data)
             trainer = self._place(cluster)
             options = _native.FitOptions()
             options.batch_size = batch_size
@@ -313,6 +350,20 @@ class Model:
         export().
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
+
+    def _name_unread(self, data: Any) -> None:
+        """Warns of columns that fit() was given and the model does not read."""
+        columns = _arrays.table_columns(data)
+        if not isinstance(columns, Mapping):
+            return
+        known = [one[0] for one in self._need_compiled().inputs]
+        unread = [str(name) for name in columns if name not in known and name != _arrays.LABEL]
+        if unread:
+            warnings.warn(
+                f"the model does not read these columns of the data: {', '.join(unread)}; its "
+                f"inputs are {', '.join(known)}",
+                stacklevel=5,
+            )
 
     def _describe_beside(self, directory: str, data: Any) -> None:
         """Writes model.json to where checkpoints are going to be, for `sidereal export`."""

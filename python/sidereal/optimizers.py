@@ -15,6 +15,7 @@ learning_rate: a number, a value, a schedule, or a function of no arguments that
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -69,7 +70,11 @@ class Optimizer(Restored):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.kind:
             raise TypeError("Optimizer is the base of SGD, Adam and so on: make one of those")
-        given = self.__signature__.bind(*args, **kwargs)
+        try:
+            given = self.__signature__.bind(*args, **kwargs)
+        except TypeError as error:
+            takes = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"{type(self).__name__}(): {error}; it takes {takes}") from None
         given.apply_defaults()
         values = dict(given.arguments)
         self.name = values.pop("name") or self.kind
@@ -369,11 +374,15 @@ def __dir__() -> list[str]:
 
 
 def get(optimizer: Optimizer | str) -> Optimizer:
-    """The optimizer itself, or the one of that name ("adam") with its defaults."""
+    """The optimizer itself, or the one of that name ("adam", or its class, "Adam") with its
+    defaults."""
     if isinstance(optimizer, Optimizer):
         return optimizer
+    wanted = str(optimizer).lower()
     for made in _CLASSES.values():
-        if optimizer == made.kind:
+        if wanted in (made.kind, made.__name__.lower()):
             return made()
-    names = ", ".join(_native.optimizer_names())
-    raise ValueError(f"no optimizer {optimizer!r}; the optimizers are: {names}")
+    names = _native.optimizer_names()
+    near = difflib.get_close_matches(wanted, names, 1)
+    meant = f", perhaps {near[0]!r}" if near else ""
+    raise ValueError(f"no optimizer {optimizer!r}{meant}; the optimizers are: {', '.join(names)}")

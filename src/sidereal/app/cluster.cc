@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/security/cluster_key.h"
+#include "sidereal/sys/address.h"
 
 namespace sidereal::app {
 namespace {
@@ -54,9 +55,10 @@ Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
   for (const char* job : {"ps", "worker"}) {
     SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, spec.addresses(job));
     for (const std::string& address : addresses) {
-      if (address.find(':') == std::string::npos) {
-        return base::invalid_argument("'{}' is not the address of a {} task; write \"host:port\"",
-                                      address, job);
+      if (const auto parsed = sys::Address::parse(address); !parsed.ok()) {
+        return base::invalid_argument(
+            "'{}' is not the address of a {} task; write \"host:port\": {}", address, job,
+            base::message_of(parsed.status()));
       }
     }
   }

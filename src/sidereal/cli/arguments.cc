@@ -2,12 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <fstream>
+#include <filesystem>
 #include <map>
-#include <sstream>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/security_options.h"
 
 namespace sidereal::cli {
@@ -62,23 +62,6 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
   return values;
 }
 
-// A JSON text, or the name of a file that holds one.
-Result<cluster::ClusterSpec> read_cluster(const std::string& text) {
-  if (base::trim(text).starts_with('{')) return cluster::ClusterSpec::from_json(text);
-  std::ifstream file(text);
-  std::stringstream content;
-  content << file.rdbuf();
-  if (!file) {
-    return base::not_found(
-        "--cluster: cannot read {}; give a file or JSON such as "
-        "{{\"ps\": [\"host:port\"], \"worker\": [\"host:port\"]}}",
-        text);
-  }
-  auto spec = cluster::ClusterSpec::from_json(content.str());
-  if (!spec.ok()) return base::with_context(spec.status(), text);
-  return spec;
-}
-
 Result<data::DataSpec> data_spec(const TrainArguments& a) {
   data::DataSpec spec;
   SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
@@ -101,6 +84,11 @@ Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
   spec.shuffle_rows = 0;
   SR_RETURN_IF_ERROR(data::inspect(spec).status());
   return std::optional<data::DataSpec>(std::move(spec));
+}
+
+/// Workers that run already have working directories of their own.
+void name_absolutely(std::vector<std::string>* files) {
+  for (std::string& file : *files) file = std::filesystem::absolute(file).string();
 }
 
 Status plan_model(const TrainArguments& a, TrainingJob* job) {
@@ -176,6 +164,12 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   if (!a.cluster.empty()) {
     SR_ASSIGN_OR_RETURN(job->remote, read_cluster(a.cluster));
     SR_ASSIGN_OR_RETURN(job->security, complete_security_options(a.security));
+    // It connects to nobody yet, and says which jobs and addresses are wrong.
+    SR_RETURN_IF_ERROR(app::remote_cluster(*job->remote, job->security).status());
+    for (data::DataSpec* spec :
+         {&job->data, job->valid ? &*job->valid : nullptr, job->test ? &*job->test : nullptr}) {
+      if (spec != nullptr) name_absolutely(&spec->files);
+    }
   }
   job->json_path = a.json;
   job->losses_path = a.losses;

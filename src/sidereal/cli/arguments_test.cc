@@ -135,6 +135,40 @@ TEST_F(Arguments, AClusterIsJsonOrAFileOfIt) {
   EXPECT_EQ(error().code(), StatusCode::kNotFound);
 }
 
+TEST_F(Arguments, AClusterThatIsWrongIsRefusedWithThePlaceBeforeAnythingIsPrinted) {
+  const auto message = [&](const std::string& json) {
+    arguments_.cluster = json;
+    return std::string(base::message_of(error()));
+  };
+  EXPECT_THAT(message("{\"ps\": [\"h:1\"],\n \"worker\": [\"h:2\""),
+              HasSubstr("--cluster: the cluster is no JSON: line 2, column 17"));
+  EXPECT_THAT(message(R"({"pss": ["h:1"], "worker": ["h:2"]})"),
+              HasSubstr("job 'pss' of the cluster is none of ps, worker"));
+  EXPECT_THAT(message(R"({"ps": ["h:1"]})"), HasSubstr("no tasks of job 'worker'"));
+  EXPECT_THAT(message(R"({"ps": ["h"], "worker": ["h:2"]})"), HasSubstr("'h' is not the address"));
+  EXPECT_THAT(message(R"({"ps": ["h:99999"], "worker": ["h:2"]})"),
+              HasSubstr("'h:99999' is not the address of a ps task"));
+}
+
+TEST_F(Arguments, RunningWorkersGetNamesOfFilesThatHoldInTheirDirectories) {
+  const std::string here = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  const std::string absolute = write("near.csv", "click,a\n1,2\n");
+  arguments_.data = arguments_.valid = arguments_.test = {"near.csv"};
+  const auto alone = plan_train(arguments_);
+  arguments_.cluster = R"({"ps": ["h:1"], "worker": ["h:2"]})";
+  const auto job = plan_train(arguments_);
+  std::filesystem::current_path(here);
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_THAT(alone->data.files, ElementsAre("near.csv"));
+  for (const auto& files : {job->data.files, job->valid->files, job->test->files}) {
+    ASSERT_EQ(files.size(), 1);
+    EXPECT_TRUE(files[0].starts_with('/')) << files[0];
+    EXPECT_TRUE(std::filesystem::equivalent(files[0], absolute)) << files[0];
+  }
+}
+
 TEST_F(Arguments, TheDemoNeverEvaluatesOnRowsItTrainedOn) {
   arguments_.rows = 5000;
   arguments_.eval_rows = 2000;

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "sidereal/base/printable.h"
 #include "sidereal/cli/help_format.h"
 #include "sidereal/cli/interrupt.h"
+#include "sidereal/cli/usage.h"
 
 namespace sidereal::cli {
 
@@ -13,11 +15,11 @@ namespace {
 
 constexpr int kError = 1;
 constexpr int kUsage = 2;
-constexpr int kInterrupted = 130;
+constexpr int kSignals = 128;  ///< And the number of the signal, as shells have it.
 
 constexpr const char* kAbout =
     "Trains large sparse models on parameter servers and workers.\n"
-    "Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.";
+    "Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 143 told to end (SIGTERM).";
 
 // The subcommand that was named last, for the hint where to find help.
 std::string command_of(const CLI::App& app) {
@@ -31,10 +33,11 @@ std::string format_error(const Status& status) {
   std::string line = fmt::format("sidereal: error: {}: {}", base::code_name(status.code()),
                                  base::message_of(status));
   std::replace(line.begin(), line.end(), '\n', ' ');
-  return line + "\n";
+  return base::printable(line) + "\n";
 }
 
 Parsed parse(std::vector<std::string> arguments) {
+  arguments = without_help_command(std::move(arguments));
   CLI::App app(kAbout, "sidereal");
   Parsed parsed;
   app.require_subcommand(0, 1);
@@ -51,13 +54,22 @@ Parsed parse(std::vector<std::string> arguments) {
   add_graph(&app, &parsed.action);
   add_ops(&app, &parsed.action);
   add_version(&app, &parsed.action);
+  app.set_version_flag("--version", version_text, "print the version");
   app.footer("Start with: sidereal demo");
+  if (const Status names = check_names(app, arguments); !names.ok()) {
+    parsed.error = format_error(names);
+    parsed.exit_code = kUsage;
+    return parsed;
+  }
   // CLI11 takes the last argument first, and tells of errors and help by exceptions.
   std::reverse(arguments.begin(), arguments.end());
   try {
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {
     parsed.out = app.help();
+    return parsed;
+  } catch (const CLI::CallForVersion&) {
+    parsed.out = version_text();
     return parsed;
   } catch (const CLI::ParseError& error) {
     parsed.error =
@@ -81,7 +93,7 @@ int run(int argc, char** argv) {
   if (status.ok()) return 0;
   std::fflush(stdout);
   std::fputs(format_error(status).c_str(), stderr);
-  return interrupted() ? kInterrupted : kError;
+  return interrupted() ? kSignals + interrupting_signal() : kError;
 }
 
 }  // namespace sidereal::cli

@@ -29,6 +29,8 @@ void add_ckpt(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);
 void add_ops(CLI::App* app, Action* action);
 void add_version(CLI::App* app, Action* action);
+/// "sidereal 0.1.0 (...)", on one line.
+std::string version_text();
 // Adds the subcommand `placement` of `graph`.
 void add_graph_placement(CLI::App* graph, Action* action);
 
@@ -46,7 +48,7 @@ Parsed parse(std::vector<std::string> arguments);
 /// "sidereal: error: NOT_FOUND: no file ..." on one line.
 std::string format_error(const Status& status);
 
-/// The whole program. Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted.
+/// The whole program. Exit codes: 0 done, 1 error, 2 wrong usage, 130 interrupted, 143 SIGTERM.
 int run(int argc, char** argv);
 
 }  // namespace sidereal::cli

@@ -52,6 +52,16 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
   EXPECT_THAT(help, HasSubstr("Examples:"));
 }
 
+TEST(Commands, TheHelpOfADumpHasWhatItUses) {
+  const std::string help = parse({"graph", "dump", "--help"}).out;
+  for (const char* option : {"--stage model|plan|program=model", "--ps N=1", "--cluster JSON|FILE"}) {
+    EXPECT_THAT(help, HasSubstr(option));
+  }
+  for (const char* other : {"to start here", "--secret-file", "--workers", "TEXT:{", "INT in"}) {
+    EXPECT_THAT(help, ::testing::Not(HasSubstr(other))) << other;
+  }
+}
+
 TEST(Commands, TheLaunchersOptionsOfServeAreHidden) {
   EXPECT_THAT(parse({"serve", "--help"}).out, ::testing::Not(HasSubstr("lifeline")));
   EXPECT_TRUE(parse({"serve", "--job", "ps", "--lifeline-fd", "4", "--report-fd", "3"}).action);
@@ -75,6 +85,38 @@ TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
   EXPECT_THAT(parse({"train", "--data", "x", "--model", "gpt"}).error, HasSubstr("deepfm"));
 }
 
+TEST(Commands, ATypoIsNamedWithWhatWasMeant) {
+  const auto error = [](const std::vector<std::string>& line) { return parse(line).error; };
+  EXPECT_THAT(error({"train", "--modle", "lr"}),
+              HasSubstr("'sidereal train' has no option '--modle'; did you mean --model? (see "
+                        "sidereal train --help)"));
+  EXPECT_THAT(error({"train", "--modle=lr"}), HasSubstr("did you mean --model?"));
+  EXPECT_THAT(error({"train", "--batch", "7"}), HasSubstr("did you mean --batch-size?"));
+  EXPECT_THAT(error({"trian", "--model", "lr"}),
+              HasSubstr("'sidereal' has no command 'trian'; did you mean train?"));
+  EXPECT_THAT(error({"lunch", "x.py"}), HasSubstr("did you mean launch?"));
+  EXPECT_THAT(error({"ckpt", "verfy", "x"}),
+              HasSubstr("'sidereal ckpt' has no command 'verfy'; did you mean verify?"));
+  EXPECT_THAT(error({"brew"}), HasSubstr("no command 'brew' (see"));
+  EXPECT_THAT(error({"serve", "--lifeline-fdd", "1"}), ::testing::Not(HasSubstr("did you mean")));
+}
+
+TEST(Commands, AValueMayLookLikeAnOption) {
+  EXPECT_TRUE(parse({"train", "--data", "x", "--label", "--odd"}).action);
+  EXPECT_TRUE(parse({"launch", "x.py", "--anything"}).action);
+}
+
+TEST(Commands, VersionAndHelpAreFoundByTheirUsualNames) {
+  EXPECT_THAT(parse({"--version"}).out, StartsWith("sidereal "));
+  EXPECT_EQ(parse({"--version"}).exit_code, 0);
+  EXPECT_EQ(parse({"help"}).out, parse({"--help"}).out);
+  EXPECT_EQ(parse({"help", "train"}).out, parse({"train", "--help"}).out);
+  EXPECT_EQ(parse({"help", "ckpt", "ls"}).out, parse({"ckpt", "ls", "--help"}).out);
+  const Parsed launch = parse({"launch", "--help"});
+  ASSERT_TRUE(launch.action);
+  EXPECT_TRUE(launch.action().ok());
+}
+
 TEST(Commands, OfAnOptionGivenTwiceTheLastOneCounts) {
   const std::string path = ::testing::TempDir() + "columns.csv";
   std::ofstream(path) << "first,last\n1,2\n";
@@ -91,6 +133,7 @@ TEST(Commands, NoCommandShowsTheHelp) {
 
 TEST(Commands, AnErrorIsOneLine) {
   EXPECT_EQ(format_error(base::not_found("no\nfile")), "sidereal: error: NOT_FOUND: no file\n");
+  EXPECT_EQ(format_error(base::not_found("\x1b[2J")), "sidereal: error: NOT_FOUND: \\x1b[2J\n");
 }
 
 TEST(Commands, AProtocolThatDoesNotExistIsRefusedWithThoseThatDo) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -125,7 +126,30 @@ TEST(Report, WithoutTestDataTheFiguresAreNull) {
 TEST(Report, AFileThatCannotBeWrittenIsNamed) {
   const Status status = write_file("/proc/none/x.json", "{}");
   EXPECT_FALSE(status.ok());
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(base::message_of(status), HasSubstr("/proc/none/x.json"));
+  EXPECT_EQ(check_writable("/proc/none/x.json"), status);
+}
+
+TEST(Report, AFileIsTriedWithoutAChangeOfIt) {
+  const std::string path = ::testing::TempDir() + "tried.json";
+  std::filesystem::remove(path);
+  EXPECT_TRUE(check_writable(path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(write_file(path, "here").ok());
+  EXPECT_TRUE(check_writable(path).ok());
+  EXPECT_EQ(std::filesystem::file_size(path), 4);
+  EXPECT_FALSE(check_writable(::testing::TempDir()).ok());
+}
+
+TEST(Report, ATrainingThatFailedSaysSo) {
+  TrainingOutcome outcome;
+  EXPECT_FALSE(nlohmann::json::parse(to_json({}, outcome)).contains("error"));
+  outcome.error = base::unavailable("a task is lost");
+  const auto json = nlohmann::json::parse(to_json({}, outcome));
+  EXPECT_EQ(json.at("error").at("code"), "UNAVAILABLE");
+  EXPECT_EQ(json.at("error").at("message"), "a task is lost");
+  EXPECT_TRUE(json.at("loss").is_null());
 }
 
 }  // namespace

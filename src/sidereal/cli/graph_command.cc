@@ -259,20 +259,25 @@ void add_graph(CLI::App* app, Action* action) {
   command
       ->add_option("--stage", a->stage,
                    "model: as it was made; plan: placed and optimised; program: instructions")
-      ->check(CLI::IsMember({"model", "plan", "program"}));
+      ->check(CLI::IsMember({"model", "plan", "program"}).description(""))
+      ->type_name("model|plan|program");
   command
       ->add_option("--format", a->format,
                    "text, dot (Graphviz) or svg, with devices as colours; by default what the end "
                    "of --output says, else text")
-      ->check(CLI::IsMember({"text", "dot", "svg"}));
+      ->check(CLI::IsMember({"text", "dot", "svg"}).description(""))
+      ->default_str("")
+      ->type_name("text|dot|svg");
   command->add_option("--output,-o", a->output, "write to this file")->type_name("FILE");
   command
       ->add_option("--partition", a->partition.protocol,
                    "show what a step of a session of this protocol sends on the --cluster; FILE is "
                    "its graph as text (session.graph_def in Python)")
       ->check(CLI::IsMember(std::vector<std::string>(cluster::protocol_names().begin(),
-                                                     cluster::protocol_names().end())))
-      ->default_str("");
+                                                     cluster::protocol_names().end()))
+                  .description(""))
+      ->default_str("")
+      ->type_name("grpc|grpc++|star_server|star_server_lite");
   command
       ->add_option("--master", a->partition.master,
                    "with --partition: the task of the session's server, which drives steps; "
@@ -298,10 +303,21 @@ void add_graph(CLI::App* app, Action* action) {
       ->add_option("--lanes", a->partition.lanes,
                    "with --partition star_server or star_server_lite: threads of each task but the "
                    "master's, each of which is called by itself")
-      ->check(CLI::Range(1, 256));
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
   command->add_flag("--no-constants", a->no_constants, "leave constants out of pictures");
   add_model_options(command, &a->model);
-  add_cluster_options(command, &a->model);
+  command->add_option("--ps", a->model.ps, "parameter servers that a built-in model is planned for")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+  command->add_option("--ps-lanes", a->model.ps_lanes, "threads of each of them")
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--cluster", a->model.cluster,
+                   "with --partition: who is in the cluster, a JSON file or text")
+      ->type_name("JSON|FILE")
+      ->default_str("");
   add_graph_placement(graph, action);
   command->footer(kDumpFooter);
   command->final_callback(

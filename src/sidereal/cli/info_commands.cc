@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -38,22 +39,25 @@ Status print_ops(const OpsArguments& arguments) {
   return {};
 }
 
-Status print_version() {
-  fmt::print("sidereal {} (session protocol {})\n", SIDEREAL_VERSION, service::kSessionVersion);
-  return {};
-}
-
-// The package's `sidereal` runs it before it comes to this program.
+// The package's `sidereal` runs it before it comes to this program, which is told of it by its
+// help alone.
 void add_python(CLI::App* app, Action* action, const std::string& name, const std::string& about,
                 const std::string& reason) {
-  CLI::App* command = app->add_subcommand(name, fmt::format("{} (see {} --help)", about, name));
+  CLI::App* command = app->add_subcommand(name, about);
   command->set_help_flag();
   command->prefix_command();
   command->final_callback([=] {
-    *action = [=] {
-      return base::failed_precondition(
-          "{} {} and is a part of the Python package: write `python -m sidereal {} ...`", name,
-          reason, name);
+    const std::vector<std::string> rest = command->remaining();
+    const bool help = std::any_of(rest.begin(), rest.end(), [](const std::string& word) {
+      return word == "--help" || word == "-h";
+    });
+    *action = [=]() -> Status {
+      const std::string what =
+          fmt::format("{} {} and is a part of the Python package: write `python -m sidereal {} {}`",
+                      name, reason, name, help ? "--help" : "...");
+      if (!help) return base::failed_precondition("{}", what);
+      fmt::print("sidereal {}: {}\n{}\n", name, about, what);
+      return {};
     };
   });
 }
@@ -89,9 +93,19 @@ void add_models_out(CLI::App* app, Action* action) {
              "runs models without a cluster");
 }
 
+std::string version_text() {
+  return fmt::format("sidereal {} (session protocol {})\n", SIDEREAL_VERSION,
+                     service::kSessionVersion);
+}
+
 void add_version(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand("version", "print the version");
-  command->final_callback([action] { *action = print_version; });
+  command->final_callback([action] {
+    *action = []() -> Status {
+      fmt::print("{}", version_text());
+      return {};
+    };
+  });
 }
 
 }  // namespace sidereal::cli

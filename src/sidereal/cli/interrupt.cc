@@ -12,11 +12,12 @@ namespace {
 
 // A signal handler can reach nothing but a global. Lock-free, so safe there; no data travels with
 // it, so relaxed order is enough.
-std::atomic<bool> g_interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> g_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int signal) {
-  if (g_interrupted.exchange(true, std::memory_order_relaxed)) {
+  int none = 0;
+  if (!g_signal.compare_exchange_strong(none, signal, std::memory_order_relaxed)) {
     std::signal(signal, SIG_DFL);
     raise(signal);
     return;
@@ -36,6 +37,8 @@ void catch_interrupts() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-bool interrupted() { return g_interrupted.load(std::memory_order_relaxed); }
+bool interrupted() { return interrupting_signal() != 0; }
+
+int interrupting_signal() { return g_signal.load(std::memory_order_relaxed); }
 
 }  // namespace sidereal::cli

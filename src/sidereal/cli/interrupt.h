@@ -9,4 +9,7 @@ void catch_interrupts();
 /// True once a signal has come. Thread: any.
 bool interrupted();
 
+/// The first signal that came: SIGINT or SIGTERM; 0: none has. Thread: any.
+int interrupting_signal();
+
 }  // namespace sidereal::cli

@@ -1,9 +1,12 @@
 #include "sidereal/cli/report.h"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace sidereal::cli {
@@ -92,7 +95,11 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                {"rows", fit.rows},
                {"rows_skipped", fit.rows_skipped},
                {"epochs", fit.epochs},
-               {"loss", number(fit.loss)}};
+               {"loss", fit.steps > 0 ? number(fit.loss) : Json(nullptr)}};
+  if (!outcome.error.ok()) {
+    json["error"] = {{"code", std::string(base::code_name(outcome.error.code()))},
+                     {"message", std::string(base::message_of(outcome.error))}};
+  }
   if (test != nullptr) {
     json["test"] = evaluation(*test);
     if (test->best_auc.has_value()) json["best_auc"] = number(*test->best_auc);
@@ -139,12 +146,44 @@ std::string model_description(const TrainingJob& job) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+Status cannot_write(const std::string& path, int error) {
+  const std::string text = fmt::format("cannot write {}: {}", path, std::strerror(error));
+  if (error == ENOENT || error == ENOTDIR) {
+    return base::not_found("{}; its folder must be there before", text);
+  }
+  if (error == EACCES || error == EPERM || error == EROFS) {
+    return base::permission_denied("{}", text);
+  }
+  return base::failed_precondition("{}", text);
+}
+
+}  // namespace
+
+Status check_writable(const std::string& path) {
+  std::error_code unknown;
+  const std::filesystem::file_status before = std::filesystem::status(path, unknown);
+  const bool was_there = std::filesystem::exists(before);
+  // A pipe would wait for who reads it.
+  if (was_there && !std::filesystem::is_regular_file(before) &&
+      !std::filesystem::is_directory(before)) {
+    return {};
+  }
+  std::FILE* file = std::fopen(path.c_str(), "ab");
+  if (file == nullptr) return cannot_write(path, errno);
+  std::fclose(file);
+  // A training that is killed leaves no empty file.
+  if (!was_there) std::remove(path.c_str());
+  return {};
+}
+
 Status write_file(const std::string& path, const std::string& text) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   const bool written =
       file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (file == nullptr || std::fclose(file) != 0 || !written) {
-    return base::permission_denied("cannot write {}: {}", path, std::strerror(errno));
+    return cannot_write(path, errno);
   }
   return {};
 }

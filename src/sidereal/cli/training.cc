@@ -66,9 +66,11 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
       if (log != nullptr) log->progress(p);
     };
   }
-  if (log != nullptr) {
-    options.on_validation = [log](const train::EvalResult& r) { log->evaluated("valid", r); };
-  }
+  options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
+    printer.finish();
+    print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", epoch, r.auc, r.log_loss));
+    if (log != nullptr) log->evaluated("valid", r);
+  };
   options.on_warning = [&printer](const std::string& text) {
     printer.finish();
     std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
@@ -83,10 +85,6 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
   if (result.rows_skipped > 0) {
     print(fmt::format("skipped {} bad row{}; the first: {}\n", result.rows_skipped,
                       result.rows_skipped == 1 ? "" : "s", result.first_skipped));
-  }
-  for (size_t i = 0; i < result.validation.size(); ++i) {
-    const train::EvalResult& v = result.validation[i];
-    print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", i + 1, v.auc, v.log_loss));
   }
   if (result.epochs < job.fit.epochs && job.fit.steps_max == 0) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
@@ -126,7 +124,7 @@ Status write_outputs(const TrainingJob& job, const TrainingOutcome& outcome) {
     SR_RETURN_IF_ERROR(write_file(job.losses_path, text));
   }
   if (!job.trace_path.empty()) {
-    if (outcome.fit.traces.empty()) {
+    if (outcome.fit.traces.empty() && outcome.error.ok()) {
       print(fmt::format("no lane has done step {}: {} has no events; see --trace-steps\n",
                         job.fit.trace_first, job.trace_path));
     }
@@ -138,7 +136,16 @@ Status write_outputs(const TrainingJob& job, const TrainingOutcome& outcome) {
   return {};
 }
 
-Status train_on(const TrainingJob& job, app::Cluster* cluster) {
+/// Finds out before a long training that its results could not be written at its end.
+Status check_outputs(const TrainingJob& job) {
+  for (const std::string& path :
+       {job.json_path, job.losses_path, job.trace_path, job.description_path}) {
+    if (!path.empty()) SR_RETURN_IF_ERROR(check_writable(path));
+  }
+  return {};
+}
+
+Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* outcome) {
   SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
@@ -156,24 +163,22 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
   }
-  TrainingOutcome outcome;
-  SR_ASSIGN_OR_RETURN(outcome.fit, fit(job, trainer.get(), log.get()));
+  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get()));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
-  print_fit(job, outcome.fit);
-  print_checkpoints(outcome.fit.checkpoints);
+  print_fit(job, outcome->fit);
+  print_checkpoints(outcome->fit.checkpoints);
   if (job.test.has_value()) {
     train::FitOptions options = job.fit;
     options.cancelled = interrupted;
-    SR_ASSIGN_OR_RETURN(outcome.test, trainer->evaluate(*job.test, options));
-    print_test(*outcome.test);
+    SR_ASSIGN_OR_RETURN(outcome->test, trainer->evaluate(*job.test, options));
+    print_test(*outcome->test);
   }
   if (log != nullptr) {
-    log->fitted(outcome.fit);
-    if (outcome.test.has_value()) log->evaluated("test", *outcome.test);
+    log->fitted(outcome->fit);
+    if (outcome->test.has_value()) log->evaluated("test", *outcome->test);
     SR_RETURN_IF_ERROR(log->weights(trainer.get()));
   }
-  if (!job.quiet) print("\n" + format_tasks(outcome.fit.tasks, outcome.fit.seconds));
-  SR_RETURN_IF_ERROR(write_outputs(job, outcome));
+  if (!job.quiet) print("\n" + format_tasks(outcome->fit.tasks, outcome->fit.seconds));
   return log == nullptr ? Status() : log->finish();
 }
 
@@ -181,10 +186,15 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster) {
 
 Status run_training(const TrainingJob& job) {
   if (!job.quiet) print(describe(job));
+  SR_RETURN_IF_ERROR(check_outputs(job));
   SR_ASSIGN_OR_RETURN(const auto cluster, open_cluster(job));
-  const Status trained = train_on(job, cluster.get());
+  TrainingOutcome outcome;
+  outcome.error = train_on(job, cluster.get(), &outcome);
+  // What there is of results is written, however the training ended.
+  const Status written = write_outputs(job, outcome);
   const Status stopped = cluster->stop();
-  return trained.ok() ? stopped : trained;
+  SR_RETURN_IF_ERROR(outcome.error);
+  return written.ok() ? stopped : written;
 }
 
 }  // namespace sidereal::cli

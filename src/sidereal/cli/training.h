@@ -36,10 +36,12 @@ struct TrainingJob {
 struct TrainingOutcome {
   train::FitResult fit;
   std::optional<train::EvalResult> test;
+  Status error;  ///< What ended it early; then of what is above there is what was done by then.
 };
 
 /// Starts or reaches the cluster, trains, evaluates, prints results to standard output and progress
-/// to standard error, writes the files asked for. kCancelled after an interrupt.
+/// to standard error, writes the files asked for, also of a training that failed. kCancelled after
+/// an interrupt.
 Status run_training(const TrainingJob& job);
 
 }  // namespace sidereal::cli

@@ -83,6 +83,21 @@ Result<Tasks> tasks_of(const Json& value, const std::string& job) {
   return out;
 }
 
+/// Where a text that is no JSON is wrong, and how: "line 2, column 7: ...".
+std::string json_error(std::string_view text) {
+  constexpr size_t kErrorBytesMax = 300;
+  try {
+    static_cast<void>(Json::parse(text));
+  } catch (const Json::parse_error& error) {
+    const std::string_view what = error.what();
+    const std::string_view mark = " at ";
+    const size_t where = what.find(mark);
+    return base::message_text(where == what.npos ? what : what.substr(where + mark.size()),
+                              kErrorBytesMax);
+  }
+  return "";
+}
+
 /// Whether a text is not a cluster, but has one: a job named "cluster" has addresses in it.
 bool has_cluster(const Json& json) {
   const auto it = json.find("cluster");
@@ -112,7 +127,7 @@ Result<ClusterSpec> ClusterSpec::from_json(std::string_view text) {
     return true;
   };
   Json json = Json::parse(text, watch, false);
-  if (json.is_discarded()) return invalid_argument("the cluster is no JSON text");
+  if (json.is_discarded()) return invalid_argument("the cluster is no JSON: {}", json_error(text));
   if (!json.is_object()) {
     return invalid_argument("the cluster is {}; expected an object from job to addresses",
                             json.type_name());

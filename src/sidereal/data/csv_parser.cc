@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/parse/csv.h"
 #include "sidereal/parse/text.h"
@@ -21,6 +22,19 @@ using parse::split_csv;
 using parse::trim_blanks;
 
 namespace {
+
+/// Names of columns for a message: a file that is no CSV may have anything in its first line.
+std::string column_names(const std::vector<std::string>& names) {
+  constexpr size_t kNamesMax = 50;
+  constexpr size_t kNameBytesMax = 60;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < names.size() && i < kNamesMax; ++i) {
+    shown.push_back(base::printable(base::message_text(names[i], kNameBytesMax)));
+  }
+  std::string out = base::join(shown, ", ");
+  if (names.size() > kNamesMax) out += fmt::format(" and {} more", names.size() - kNamesMax);
+  return out;
+}
 
 class CsvParser final : public RowParser {
  public:
@@ -48,7 +62,8 @@ class CsvParser final : public RowParser {
     for (size_t i = 0; i < categorical_.size(); ++i) {
       SR_RETURN_IF_ERROR(assign(found, categorical_[i], Kind::kCategory, i));
     }
-    names_ = std::move(found);
+    names_.clear();
+    for (const std::string& name : found) names_.push_back(base::printable(name));
     return {};
   }
 
@@ -95,10 +110,10 @@ class CsvParser final : public RowParser {
                 size_t slot) {
     const auto at = std::find(found.begin(), found.end(), name);
     if (at == found.end()) {
-      return invalid_argument("no column '{}'; the columns are: {}", name, base::join(found, ", "));
+      return invalid_argument("no column '{}'; the columns are: {}", name, column_names(found));
     }
     if (std::find(at + 1, found.end(), name) != found.end()) {
-      return invalid_argument("column '{}' stands in the header twice", name);
+      return invalid_argument("column '{}' stands in the header twice", base::printable(name));
     }
     roles_[at - found.begin()] = {kind, slot};
     return {};
@@ -137,7 +152,11 @@ class CsvParser final : public RowParser {
             "because an id space is given)",
             names_[column], shown(value));
       }
-      if (id < 0 || id >= spec_.id_space) {
+      if (id < 0) {
+        return invalid_argument("id {} in column '{}' is negative; ids count from 0", id,
+                                names_[column]);
+      }
+      if (id >= spec_.id_space) {
         return invalid_argument("id {} in column '{}' is outside [0, {}); make the id space larger",
                                 id, names_[column], spec_.id_space);
       }
@@ -168,7 +187,7 @@ class CsvParser final : public RowParser {
   DataSpec spec_;
   std::vector<std::string> numeric_;
   std::vector<std::string> categorical_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  ///< For messages.
   std::vector<Role> roles_;
   bool started_ = false;
   std::vector<std::string_view> fields_;

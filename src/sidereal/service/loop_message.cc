@@ -55,7 +55,7 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
 Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
   task::LoopOptions out;
   for (const v1::LoopFetch& fetch : head.fetches()) {
-    if (fetch.keep() < 0 || fetch.keep() > static_cast<int32_t>(task::Keep::kLast)) {
+    if (fetch.keep() < 0 || fetch.keep() > static_cast<int32_t>(task::Keep::kFinite)) {
       return base::invalid_argument("fetch '{}' of a loop is kept as {}, which is nothing",
                                     fetch.name(), fetch.keep());
     }

@@ -19,6 +19,7 @@ enum class Keep : uint8_t {
   kSeries,  ///< As kMean, and each number.
   kEach,    ///< Each value, of any dtype and shape.
   kLast,    ///< The last one, of any dtype and shape.
+  kFinite,  ///< As kMean; the first number that is not finite ends the loop with an error.
 };
 
 /// A fetch of a loop. Value type.

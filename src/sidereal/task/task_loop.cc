@@ -1,6 +1,9 @@
 #include "sidereal/task/task_loop.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -69,6 +72,23 @@ Result<double> number_of(const Tensor& value) {
 }
 
 }  // namespace
+
+/// Where a batch has a number that is not finite, in one of the columns that are fed; "" if nowhere.
+std::string not_finite_in(const data::Batch& batch, std::span<const std::string> columns) {
+  for (const std::string& name : columns) {
+    const Result<Tensor> column = column_of(batch, name);
+    if (!column.ok() || column->dtype() != DType::kFloat32) continue;
+    const auto values = column->data<const float>();
+    const auto bad = std::find_if(values.begin(), values.end(),
+                                  [](float value) { return !std::isfinite(value); });
+    if (bad == values.end()) continue;
+    const int64_t width = column->num_elements() / std::max<int64_t>(1, batch.rows);
+    return fmt::format("column '{}' has {} in row {} of its batch", name,
+                       std::isnan(*bad) ? "nan" : "an infinite number",
+                       (bad - values.begin()) / std::max<int64_t>(1, width));
+  }
+  return "";
+}
 
 /// A step in flight with the batch it uses.
 struct TaskLoop::Flight {
@@ -305,6 +325,7 @@ Status TaskLoop::harvest(Flight* flight) {
   for (size_t i = 0; i < flight->fetches.size(); ++i) {
     const Status kept = keep_fetch(i, flight->fetches[i], &values);
     if (!kept.ok()) return base::with_context(kept, "fetch '" + options_.fetches[i].name + "'");
+    if (options_.fetches[i].keep == Keep::kFinite) SR_RETURN_IF_ERROR(check_finite(i, *flight));
   }
   const auto fetches = static_cast<int32_t>(options_.fetches.size());
   for (size_t i = 0; i < options_.kept_columns.size(); ++i) {
@@ -333,6 +354,18 @@ Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
     }
   }
   return {};
+}
+
+Status TaskLoop::check_finite(size_t i, const Flight& flight) const {
+  const double number = progress_.scalars[i].last;
+  if (std::isfinite(number)) return {};
+  const std::string bad = not_finite_in(flight.batch, options_.columns);
+  return base::invalid_argument(
+      "'{}' is {} at step {}: {}", options_.fetches[i].name, std::isnan(number) ? "nan" : "infinite",
+      flight.step,
+      bad.empty() ? "what its batch has is finite, so the model diverges: is the learning rate too "
+                    "large?"
+                  : bad);
 }
 
 Status TaskLoop::add_to_auc(const Flight& flight) {

@@ -132,6 +132,8 @@ class TaskLoop final : private lane::StopHook {
   void harvest_all();
   Status harvest(Flight* flight);
   Status keep_fetch(size_t i, const tensor::Tensor& value, LoopValues* values);
+  /// For Keep::kFinite.
+  [[nodiscard]] Status check_finite(size_t i, const Flight& flight) const;
   Status add_to_auc(const Flight& flight);
   void set_timer(int64_t delay_ns);
   void tick();

@@ -63,6 +63,11 @@ ir::Output Model::input(const std::string& name, ir::DType dtype, const ir::Shap
   if (!builder_.status().ok()) return {};
   ir::Shape batched{-1};
   for (const int64_t extent : shape.dims()) batched.append(extent);
+  if (std::find(inputs_.begin(), inputs_.end(), name) != inputs_.end()) {
+    builder_.fail(base::already_exists(
+        "the model has an input '{}' already: each reads a column of the data of its own", name));
+    return {};
+  }
   const ir::Output x = ops::placeholder(builder_, name, dtype, batched);
   if (!x.valid()) return {};
   if (graph_.node(x.node).name != name) {

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -70,6 +72,21 @@ void append(const Tensor& values, std::vector<float>* out) {
   out->insert(out->end(), floats.begin(), floats.end());
 }
 
+/// Labels that leave no pair of rows to be put in order: there is no AUC then.
+bool has_one_class(const std::vector<float>& labels) {
+  return std::adjacent_find(labels.begin(), labels.end(), std::not_equal_to<>()) == labels.end();
+}
+
+Status check_finite(const std::vector<float>& predictions) {
+  const auto bad = std::count_if(predictions.begin(), predictions.end(),
+                                 [](float p) { return !std::isfinite(p); });
+  if (bad == 0) return {};
+  return invalid_argument(
+      "the model predicts nan for {} of {} rows: its weights, or inputs in these rows, are not "
+      "finite",
+      bad, predictions.size());
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -101,8 +118,17 @@ class Trainer::Impl {
     const auto take_loss = [&](const StepOutputs& step) {
       if (step.values.lane == 0) append(step.values.values.front().second, &result.losses);
     };
-    LoopGroup group(cluster_, *workers, options, take_loss);
     TrainingState before;
+    FitOptions watched = options;
+    Progress latest;
+    if (options.on_progress) {
+      watched.on_progress = [&](const Progress& shown) {
+        latest = shown;
+        if (!result.validation.empty()) latest.validation = result.validation.back();
+        options.on_progress(latest);
+      };
+    }
+    LoopGroup group(cluster_, *workers, watched, take_loss);
     SR_ASSIGN_OR_RETURN(const auto saver, open_checkpoints(data, options, &before));
     const bool one_loop = !counts_by_epoch && (saver == nullptr || !saver->saves_by_epoch());
     result.validation = before.validation;
@@ -173,7 +199,15 @@ class Trainer::Impl {
       if (validation != nullptr) {
         SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
         result.validation.push_back(evaluated);
-        if (options.on_validation) options.on_validation(evaluated);
+        if (options.on_validation) options.on_validation(result.epochs, evaluated);
+        if (options.on_progress) {
+          latest.steps = group.steps();
+          latest.rows = group.rows();
+          latest.epoch = epoch;
+          latest.fraction = static_cast<double>(end) / static_cast<double>(options.epochs);
+          latest.validation = evaluated;
+          options.on_progress(latest);
+        }
       }
       if (saver != nullptr && saver->is_due(true)) saver->save(state());
     }
@@ -226,8 +260,13 @@ class Trainer::Impl {
     result.seconds = totals.seconds;
     result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
     if (!model_.is_binary) return result;
-    SR_ASSIGN_OR_RETURN(result.auc, data::auc(scores.scores, scores.labels));
+    SR_RETURN_IF_ERROR(check_finite(scores.scores));
     SR_ASSIGN_OR_RETURN(result.log_loss, data::log_loss(scores.scores, scores.labels));
+    if (has_one_class(scores.labels)) {
+      result.auc = std::numeric_limits<double>::quiet_NaN();
+      return result;
+    }
+    SR_ASSIGN_OR_RETURN(result.auc, data::auc(scores.scores, scores.labels));
     if (scores.truths.size() == scores.labels.size() && !scores.truths.empty()) {
       SR_ASSIGN_OR_RETURN(const double most, data::auc(scores.truths, scores.labels));
       result.best_auc = most;
@@ -329,10 +368,11 @@ class Trainer::Impl {
   /// Epochs since the one with the best evaluation.
   [[nodiscard]] int64_t since_best(const std::vector<EvalResult>& validation) const {
     size_t best = 0;
+    const bool by_auc =
+        model_.is_binary && std::none_of(validation.begin(), validation.end(),
+                                         [](const EvalResult& r) { return std::isnan(r.auc); });
     // The larger, the better.
-    const auto worth = [&](size_t i) {
-      return model_.is_binary ? validation[i].auc : -validation[i].loss;
-    };
+    const auto worth = [&](size_t i) { return by_auc ? validation[i].auc : -validation[i].loss; };
     for (size_t i = 1; i < validation.size(); ++i) {
       if (worth(i) > worth(best)) best = i;
     }
@@ -534,7 +574,7 @@ class Trainer::Impl {
   [[nodiscard]] task::LoopOptions training_loop(const data::DataSpec& data,
                                                 const FitOptions& options) const {
     task::LoopOptions loop;
-    loop.fetches = {{.name = model_.loss, .keep = task::Keep::kMean}};
+    loop.fetches = {{.name = model_.loss, .keep = task::Keep::kFinite}};
     loop.targets = options.synchronous ? synchronous_.contribute : model_.targets;
     loop.targets.insert(loop.targets.end(), model_.updates.begin(), model_.updates.end());
     loop.source = data::to_json(data);

@@ -28,7 +28,20 @@ struct TaskStats {
   double data_wait_s = 0;  ///< Worker: the part of wait_s spent waiting for data.
 };
 
-/// How a fit is going; handed to FitOptions::on_progress about four times a second.
+/// Result of an evaluation.
+struct EvalResult {
+  int64_t rows = 0;
+  int64_t rows_skipped = 0;
+  double loss = 0;      ///< Mean over the rows of what the model minimizes.
+  /// Exact. Of models that predict a probability, as the next one; NaN where all labels are equal.
+  double auc = 0;
+  double log_loss = 0;  ///< Nats.
+  double seconds = 0;
+  std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
+};
+
+/// How a fit is going; handed to FitOptions::on_progress about four times a second, and after each
+/// evaluation of validation data.
 struct Progress {
   int64_t epoch = 0;  ///< From 0.
   int64_t steps = 0;  ///< All workers together, since the start of the fit.
@@ -40,17 +53,8 @@ struct Progress {
   double fraction = 0;       ///< Of the whole fit, 0 to 1.
   double seconds_left = 0;   ///< Estimate; negative while unknown.
   std::vector<TaskStats> workers = {};  ///< Each worker, since the start of the fit.
-};
-
-/// Result of an evaluation.
-struct EvalResult {
-  int64_t rows = 0;
-  int64_t rows_skipped = 0;
-  double loss = 0;      ///< Mean over the rows of what the model minimizes.
-  double auc = 0;       ///< Exact. Of models that predict a probability, as the next one.
-  double log_loss = 0;  ///< Nats.
-  double seconds = 0;
-  std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
+  /// The latest, of validation data; none before the first epoch has ended.
+  std::optional<EvalResult> validation = {};
 };
 
 /// Where, when and for how long a training is kept in files, so that it can go on after its
@@ -108,8 +112,8 @@ struct FitOptions {
   int64_t trace_end = 0;
   CheckpointOptions checkpoints = {};
   std::function<void(const Progress&)> on_progress = nullptr;
-  /// Gets what came of the validation data after an epoch.
-  std::function<void(const EvalResult&)> on_validation = nullptr;
+  /// Gets what came of the validation data after an epoch, which counts from 1.
+  std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;
@@ -153,7 +157,7 @@ class Trainer {
   /// Trains on `data`; after each epoch evaluates on `validation` if given.
   Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
                         const data::DataSpec* validation = nullptr);
-  /// Evaluates on `data` with all workers. Needs both labels in the data where there is an AUC.
+  /// Evaluates on `data` with all workers.
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options);
   /// Predictions for `data`, float32, in row order: probabilities [rows], or [rows, ...].
   Result<tensor::Tensor> predict(const data::DataSpec& data, const FitOptions& options);

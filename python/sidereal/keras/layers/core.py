@@ -302,7 +302,7 @@ class Embedding(Layer):
     mask_zero: 0 is not an id but stands for none: layers behind are told by a mask.
 
     In a sidereal.Model the table is spread over all parameter servers, and only the rows of the ids
-    in a batch are read and updated, penalties being of these; id -1 gives zeros.
+    in a batch are read and updated, penalties being of these; a negative id gives zeros.
     """
 
     _has_table = True

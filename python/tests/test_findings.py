@@ -1,0 +1,248 @@
+"""What people do on their first days with Model: what they type because they know Keras or pandas,
+data that does not fit, trainings that diverge. Each is taken, or the error says what to write."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+from conftest import planted, small_model
+from sidereal.keras import layers
+
+Cluster = sr.LocalCluster
+
+
+class Table:
+    """A DataFrame as far as data goes: columns by name, each of which becomes an array."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._columns = columns
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._columns)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self._columns[name])
+
+
+def ages(shape: tuple[int, ...] = (1,)) -> sr.Model:
+    """A model of one number for each row."""
+    model = sr.Model()
+    age = model.input("age", sr.float32, shape)
+    model.compile(layers.Dense(1)(age if shape else sr.expand_dims(age, 1)), "sgd")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda m: m.fit(np.zeros((3, 4)), np.zeros(3)), ["labels are the column 'label'"]),
+        (lambda m: m.fit(x={}, y=[]), ["by the names of the inputs", "'label'"]),
+        (lambda m: m.fit({}, validation_data={}), ["'validation_data'", "write validation="]),
+        (lambda m: m.fit({}, validation_split=0.1), ["'validation_split'", "validation="]),
+        (lambda m: m.fit({}, callbacks=[]), ["'callbacks'", "on_progress=", "keras.Model"]),
+        (lambda m: m.fit({}, epoch=3), ["'epoch'", "did you mean epochs?"]),
+        (lambda m: m.fit({}, epochs="3"), ["fit(): epochs is '3'", "a whole number"]),
+        (lambda m: m.fit({}, epochs=2.0), ["fit(): epochs is 2.0"]),
+        (lambda m: m.fit({}, batch_size=None), ["batch_size is None"]),
+        (lambda m: m.fit({}, learning_rate_decay="x"), ["learning_rate_decay is 'x'"]),
+        (lambda m: m.fit([1, 2]), ["data is list", "ids int64[?,4]", "a DataFrame"]),
+        (lambda m: m.compile(m, loss="mse"), ["compile(): loss is 'mse'", "keras.Model"]),
+        (lambda m: m.compile(m, metrics=["auc"]), ["'metrics'", "keras.Model takes metrics"]),
+        (lambda m: sr.LocalCluster(ps=["a"]), ["LocalCluster(): ps is ['a']"]),
+        (lambda m: sr.optimizers.Adam(lr=1), ["'lr'", "it takes learning_rate"]),
+    ],
+)
+def test_a_call_that_would_be_right_elsewhere_says_what_to_write(
+    call: Callable[[Any], Any], said: list[str]
+) -> None:
+    model = sr.Model() if said[0].startswith(("compile", "'metrics'")) else small_model()
+    with pytest.raises(TypeError) as caught:
+        call(model)
+    for part in said:
+        assert part in str(caught.value)
+
+
+def test_an_optimizer_has_the_name_of_its_class_too() -> None:
+    assert isinstance(sr.optimizers.get("Adam"), sr.optimizers.Adam)
+    assert isinstance(sr.optimizers.get("adam"), sr.optimizers.Adam)
+    with pytest.raises(ValueError, match=r"no optimizer 'adm', perhaps 'adam'; the optimizers are"):
+        sr.optimizers.get("adm")
+
+
+def test_a_data_frame_is_data(cluster: Cluster) -> None:
+    rows = planted(64)
+    table = Table({"score": rows["ids"][:, 0] * 0.1, "label": rows["label"]})
+    model = sr.Model()
+    model.compile(layers.Dense(1)(model.input("score", sr.float32, (1,))), "sgd")
+    assert model.fit(table, cluster=cluster, verbose=False).rows == 64
+    same = {"score": table["score"].astype("f")}
+    np.testing.assert_array_equal(model.predict(table), model.predict(same))
+
+
+def test_a_column_without_extents_is_one_number_for_each_row(cluster: Cluster) -> None:
+    model = ages()
+    flat = np.arange(8, dtype="f")
+    model.fit({"age": flat, "label": np.zeros(8)}, cluster=cluster, verbose=False)
+    np.testing.assert_array_equal(
+        model.predict({"age": flat}), model.predict({"age": flat[:, None]})
+    )
+
+
+def test_columns_that_are_not_read_are_named(cluster: Cluster) -> None:
+    model = small_model()
+    with pytest.warns(UserWarning, match=r"does not read .*: weight, day; its inputs are ids"):
+        model.fit(
+            {**planted(8), "weight": np.ones(8), "day": np.ones(8)}, cluster=cluster, verbose=False
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(planted(8), verbose=False)
+
+
+def test_files_with_other_columns_are_refused_by_the_names_of_these(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("label,site,user\n1,2,3\n0,1,1\n")
+    with pytest.raises(sr.errors.InvalidArgumentError) as caught:
+        small_model().fit(sr.data.csv(file), cluster=cluster, verbose=False)
+    for part in ("2 categorical columns (site, user)", "ids int64[?,4]"):
+        assert part in str(caught.value)
+
+
+def test_files_are_found_from_where_the_driver_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.csv").write_text("label,a,b,c,d\n" + "1,2,3,4,5\n0,1,1,1,1\n" * 8)
+    with sr.LocalCluster() as cluster:  # Its processes stay in the folder that they began in.
+        monkeypatch.chdir(tmp_path)
+        spec = sr.data.csv("x.csv", id_space=200)
+        assert small_model().fit(spec, cluster=cluster, verbose=False).rows == 16
+
+
+def test_an_id_that_no_table_has_is_named_with_column_and_row(cluster: Cluster) -> None:
+    data = planted(300)
+    data["ids"][77, 1] = 1000
+    with pytest.raises(sr.errors.InvalidArgumentError) as caught:
+        small_model().fit(data, cluster=cluster, batch_size=32, verbose=False)
+    for part in ("id 1000 is outside the table's 200 rows", "column 'ids' has 1000 in row 77"):
+        assert part in str(caught.value)
+
+
+def test_a_negative_id_is_no_id(cluster: Cluster) -> None:
+    model = small_model()
+    model.initialize(cluster)
+    ids = planted(4)["ids"]
+    ids[:, 2] = -1
+    others = ids.copy()
+    others[:, 2] = [-1, -3, -7, -1]
+    np.testing.assert_array_equal(model.predict({"ids": ids}), model.predict({"ids": others}))
+
+
+def test_a_negative_id_of_a_file_is_refused_as_what_it_is(tmp_path: Path, cluster: Cluster) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("label,a,b,c,d\n1,2,3,-5,5\n")
+    with pytest.raises(sr.errors.InvalidArgumentError) as caught:
+        small_model().fit(sr.data.csv(file, id_space=200), cluster=cluster, verbose=False)
+    assert "x.csv:2: id -5 in column 'c' is negative" in str(caught.value)
+
+
+def test_a_name_is_of_one_input() -> None:
+    model = sr.Model()
+    model.input("a", sr.int64)
+    with pytest.raises(sr.errors.AlreadyExistsError, match="has an input 'a' already"):
+        model.input("a", sr.int64)
+
+
+def test_a_layer_that_is_called_twice_has_one_table() -> None:
+    for name in (None, "items"):
+        model = sr.Model()
+        shared = layers.Embedding(500, 16, name=name)
+        both = [shared(model.input(column, sr.int64)) for column in ("item", "before")]
+        model.compile(layers.Dense(1)(both[0] * both[1]))
+        tables = [one for one in model.variables() if one.shape == (500, 16)]
+        assert len(tables) == 1
+
+
+def test_nan_in_the_data_ends_a_training_with_its_column_and_row(cluster: Cluster) -> None:
+    numbers = np.ones((100, 2), "f")
+    numbers[77, 1] = np.nan
+    with pytest.raises(sr.errors.InvalidArgumentError) as caught:
+        ages((2,)).fit(
+            {"age": numbers, "label": np.zeros(100)}, cluster=cluster, batch_size=10, verbose=False
+        )
+    for part in ("is nan at step", "column 'age' has nan in row", "not finite in row 77"):
+        assert part in str(caught.value)
+
+
+def test_a_training_that_diverges_ends_and_names_the_learning_rate(cluster: Cluster) -> None:
+    model = sr.Model()
+    age = model.input("age", sr.float32, (1,))
+    output = layers.Dense(1)(age)
+    loss = sr.reduce_mean(sr.square(output - sr.expand_dims(model.input("y", sr.float32), 1)))
+    model.compile(output, sr.optimizers.SGD(1e6), loss=loss)
+    data = {"age": np.ones(500, "f"), "y": np.zeros(500, "f")}
+    with pytest.raises(sr.errors.InvalidArgumentError, match="is the learning rate too large"):
+        model.fit(data, cluster=cluster, batch_size=2, verbose=False)
+
+
+def test_data_of_one_class_has_no_auc_and_a_log_loss(cluster: Cluster) -> None:
+    model = small_model()
+    model.initialize(cluster)
+    one_class = planted(50)
+    one_class["label"][:] = 0
+    found = model.evaluate(one_class)
+    assert np.isnan(found.auc) and found.log_loss > 0 and found.rows == 50
+    fitted = model.fit(planted(64), validation=one_class, epochs=3, patience=1, verbose=False)
+    assert fitted.epochs >= 2  # Judged by the loss: it is learned what the validation wants.
+
+
+def test_validation_is_told_after_each_epoch(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, float]] = []
+
+    def watch(progress: sr.Progress) -> None:
+        if progress.validation is not None:
+            seen.append((progress.epoch, progress.validation.auc))
+
+    fitted = small_model().fit(
+        planted(200), validation=planted(100, 1), epochs=3, cluster=cluster, on_progress=watch
+    )
+    told = list(dict.fromkeys(auc for _, auc in seen))
+    assert told == [one.auc for one in fitted.validation] and len(told) == 3
+    lines = capsys.readouterr().err.splitlines()
+    for epoch, auc in enumerate(told, 1):
+        assert f"epoch {epoch}/3: validation auc {auc:.4f}" in lines
+
+
+def test_patience_without_validation_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(sr.errors.InvalidArgumentError, match="patience is 2 and there is no valid"):
+        small_model().fit(planted(8), cluster=cluster, patience=2)
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_the_training(cluster: Cluster) -> None:
+    model = small_model()
+    with pytest.raises(sr.errors.NotFoundError, match=r"/nosuch is no folder"):
+        model.fit(planted(8), cluster=cluster, trace="/nosuch/x", verbose=False)
+    with pytest.raises(sr.errors.FailedPreconditionError, match="on no cluster yet"):
+        model.predict({"ids": planted(8)["ids"]})
+
+
+@pytest.mark.parametrize("address", ["nohost", "a:99999", "a:", ":1", "a:b"])
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(sr.errors.InvalidArgumentError, match="is not the address of a ps task"):
+        sr.RemoteCluster({"ps": [address], "worker": ["b:1"]})
+
+
+def test_a_cluster_that_is_no_json_is_refused_with_the_place() -> None:
+    with pytest.raises(sr.errors.InvalidArgumentError, match="is no JSON: line 2, column 17"):
+        sr.RemoteCluster('{"ps": ["h:1"],\n "worker": ["h:2"')
