@@ -2,13 +2,20 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <tuple>
 
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/silence.h"
 
 namespace sidereal::python {
 
@@ -104,11 +111,35 @@ void bind_device_spec(nb::module_& m) {
       .def("__eq__", [](const DeviceSpec& a, const DeviceSpec& b) { return a == b; });
 }
 
+void bind_silence(nb::module_& m) {
+  using service::SilenceWatch;
+  nb::class_<SilenceWatch>(m, "SilenceWatch", "Finds tasks that hang.")
+      .def(
+          "look",
+          [](SilenceWatch& self) {
+            std::vector<std::tuple<std::string, int64_t, double>> out;
+            for (const service::SilentTask& one : without_gil([&] { return self.look(); })) {
+              out.emplace_back(one.task, one.pid, one.silent_s);
+            }
+            return out;
+          },
+          "Asks all tasks: (task, process, seconds) of those that answer no more.");
+  m.def(
+      "watch_silence",
+      [](const ClusterSpec& cluster, const security::SecurityOptions& security, double silence_s) {
+        const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(
+            std::chrono::duration<double>(silence_s));
+        return value_of(SilenceWatch::create(cluster, security, silence));
+      },
+      "cluster"_a, "security"_a, "silence_s"_a);
+}
+
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
   bind_security(m);
   bind_cluster_spec(m);
+  bind_silence(m);
   bind_device_spec(m);
 }
 

@@ -126,7 +126,7 @@ void bind_clusters(nb::module_& m) {
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
          int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
-         bool restarts_ps) {
+         bool restarts, int restarts_max, double silence_s) {
         const app::LocalClusterOptions options{
             .ps = ps,
             .workers = workers,
@@ -136,12 +136,15 @@ void bind_clusters(nb::module_& m) {
             .protocol = value_of(cluster::parse_protocol(protocol)),
             .in_process = in_process,
             .program = program,
-            .restarts_ps = restarts_ps,
+            .restarts = restarts,
+            .restarts_max = restarts_max,
+            .silence_s = silence_s,
             .start_deadline_s = start_deadline_s};
         return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
-      "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts_ps"_a);
+      "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts"_a, "restarts_max"_a,
+      "silence_s"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {
@@ -194,6 +197,8 @@ void bind_results(nb::module_& m) {
       .def_ro("steps_before", &train::CheckpointReport::steps_before)
       .def_ro("rows_before", &train::CheckpointReport::rows_before)
       .def_ro("rows_lost", &train::CheckpointReport::rows_lost)
+      .def_ro("recoveries", &train::CheckpointReport::recoveries)
+      .def_ro("rows_again", &train::CheckpointReport::rows_again)
       .def_ro("saved", &train::CheckpointReport::saved)
       .def_ro("failed", &train::CheckpointReport::failed)
       .def_ro("latest", &train::CheckpointReport::latest)
@@ -247,6 +252,9 @@ void bind_trainer(nb::module_& m) {
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("steps_max", &train::FitOptions::steps_max)
+      .def_rw("restores", &train::FitOptions::restores)
+      .def_rw("losses_max", &train::FitOptions::losses_max)
+      .def_rw("restart_timeout_s", &train::FitOptions::restart_timeout_s)
       .def_prop_rw(
           "checkpoint_dir", [](const train::FitOptions& o) { return o.checkpoints.directory; },
           [](train::FitOptions& o, const std::string& value) { o.checkpoints.directory = value; })

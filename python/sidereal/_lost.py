@@ -26,6 +26,8 @@ class RestoredTask:
     step_in_checkpoint: int | None = None
     #: Variables that are in no checkpoint and have their first values again.
     begun_anew: tuple[str, ...] = ()
+    #: The counter was lost as well, and `step` is what was last read of it: there may be more.
+    step_is_last_read: bool = False
 
     @property
     def lost_steps(self) -> int | None:
@@ -39,7 +41,9 @@ class RestoredTask:
         if steps is None:
             lost = "all that was pushed to them since then: nobody that is left has counted it"
         else:
-            lost = f"what {steps} steps pushed to them, {self.step_in_checkpoint} to {self.step}"
+            least = "at least " if self.step_is_last_read else ""
+            first = self.step_in_checkpoint
+            lost = f"what {least}{steps} steps pushed to them, {first} to {self.step}"
         anew = ""
         if self.begun_anew:
             anew = f"; begun anew, as they are in no checkpoint: {', '.join(self.begun_anew)}"

@@ -716,6 +716,10 @@ class CheckpointReport:
     @property
     def rows_lost(self) -> int: ...
     @property
+    def recoveries(self) -> int: ...
+    @property
+    def rows_again(self) -> int: ...
+    @property
     def saved(self) -> int: ...
     @property
     def failed(self) -> int: ...
@@ -808,6 +812,9 @@ class FitOptions:
     learning_rate_decay: float
     patience: int
     steps_max: int
+    restores: bool
+    losses_max: int
+    restart_timeout_s: float
     checkpoint_dir: str
     save_every: str
     keep: int
@@ -864,9 +871,21 @@ def start_local_cluster(
     in_process: bool,
     program: str,
     start_deadline_s: float,
-    restarts_ps: bool,
+    restarts: bool,
+    restarts_max: int,
+    silence_s: float,
 ) -> Cluster: ...
 def remote_cluster(spec: str, security: SecurityOptions) -> Cluster: ...
+
+class SilenceWatch:
+    """Finds tasks that hang."""
+
+    def look(self) -> list[tuple[str, int, float]]:
+        """Asks all tasks: (task, process, seconds) of those that answer no more."""
+
+def watch_silence(
+    cluster: ClusterSpec, security: SecurityOptions, silence_s: float
+) -> SilenceWatch: ...
 
 class SecurityOptions:
     """Who may connect."""

@@ -101,8 +101,10 @@ class LocalCluster(Cluster):
     debugging).
     spin_us: how long a thread looks before it sleeps; None: chosen from the processors there are.
     start_deadline_s: seconds all tasks together have to come up.
-    on_ps_loss: "restore": a parameter server that is killed is started again at its address, at
-    most five times in ten minutes; it has no variables then. "fail": the cluster has lost it.
+    on_ps_loss: "restore": a parameter server or worker that is killed is started again at its
+    address, at most `restarts` times in ten minutes; it has no variables then. One that has
+    answered, and then answers nothing for `silence_s`, is killed first. "fail": the cluster has
+    lost it.
     """
 
     def __init__(
@@ -117,6 +119,8 @@ class LocalCluster(Cluster):
         spin_us: int | None = None,
         start_deadline_s: float = 30.0,
         on_ps_loss: str = "fail",
+        restarts: int = 5,
+        silence_s: float = 10.0,
     ) -> None:
         ps = whole("LocalCluster", "ps", ps)
         workers = whole("LocalCluster", "workers", workers)
@@ -137,7 +141,9 @@ class LocalCluster(Cluster):
                 in_process=in_process,
                 program="" if in_process else program_path(),
                 start_deadline_s=start_deadline_s,
-                restarts_ps=on_ps_loss == "restore",
+                restarts=on_ps_loss == "restore",
+                restarts_max=restarts,
+                silence_s=silence_s,
             )
         )
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from . import _launch_task
+from ._supervision import Hang, HangWatch, Restarts
 
 #: Seconds beyond the grace that a task's runner, or ssh, gets to end in.
 RUNNER_S = 5.0
@@ -111,8 +112,22 @@ def parser() -> argparse.ArgumentParser:
         choices=("restore", "fail"),
         default="fail",
         help="restore: a parameter server that was killed is started again at its address; the "
-        "program restores what it held (on_ps_loss of MonitoredTrainingSession and "
-        "ClusterCoordinator)",
+        "program restores what it held (on_ps_loss of MonitoredTrainingSession, "
+        "ClusterCoordinator and fit)",
+    )
+    out.add_argument(
+        "--silence",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="--on-ps-loss restore: a parameter server that has answered, and then answers nothing "
+        "for so long, hangs: it is killed, and started again; 0: it is not",
+    )
+    out.add_argument(
+        "--on-worker-loss",
+        choices=("restart", "fail"),
+        default="fail",
+        help="restart: a worker is started again when it was killed",
     )
     out.add_argument(
         "--on-chief-loss",
@@ -137,7 +152,8 @@ def parser() -> argparse.ArgumentParser:
 
 def check(options: argparse.Namespace) -> str | None:
     """What is wrong with the options, or None."""
-    least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0}
+    least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
+                "silence": 0}  # fmt: skip
     for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
@@ -278,43 +294,25 @@ class Running:
     last: deque[bytes] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
     code: int | None = None  #: As subprocess has it: negative for a signal.
     asked_to_end: bool = False
+    began: float = field(default_factory=time.monotonic)
+    killed_by: float | None = None  #: When the runner is killed, which was to kill its task.
 
     def end(self, now: bool = False) -> None:
         """Asks the runner to end the task, with the grace or at once."""
         self.asked_to_end = True
+        self._tell(b"kill\n" if now else b"end\n")
+
+    def kill(self) -> None:
+        """Ends a task that hangs; it is lost then."""
+        self._tell(b"kill\n")
+        self.killed_by = time.monotonic() + RUNNER_S
+
+    def _tell(self, word: bytes) -> None:
         stdin = self.process.stdin
         assert stdin is not None
         with contextlib.suppress(OSError, ValueError):
-            stdin.write(b"kill\n" if now else b"end\n")
+            stdin.write(word)
             stdin.flush()
-
-
-class Restarts:
-    """Says whether a task that was lost is started again. Each of its lives is counted once, when
-    it ends: what an earlier one has left behind cannot end a later one."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._limit: int = options.restarts
-        self._window_s: float = options.restart_window
-        self._may: dict[str, bool] = {
-            "ps": options.on_ps_loss == "restore",
-            "chief": options.on_chief_loss == "restart",
-        }
-        self._leader = "chief 0" if options.chief else "worker 0"
-        self._lost: dict[str, deque[float]] = {}
-
-    def is_supervised(self, task: Task) -> bool:
-        return self._may.get("chief" if task.name == self._leader else task.job, False)
-
-    def take(self, task: Task, now: float) -> int | None:
-        """The number of a restart within the window; None: there were too many."""
-        lost = self._lost.setdefault(task.name, deque())
-        while lost and now - lost[0] > self._window_s:
-            lost.popleft()
-        if len(lost) >= self._limit:
-            return None
-        lost.append(now)
-        return len(lost)
 
 
 class Launcher:
@@ -330,7 +328,13 @@ class Launcher:
         self.failed: Running | None = None  #: The first one.
         self.signal: int | None = None  #: What ended this program, if that is why.
         self._secret = secrets.token_hex(32)
-        self._restarts = Restarts(options)
+        self._restarts = Restarts(options.restarts, options.restart_window, {
+            "ps": options.on_ps_loss == "restore",
+            "worker": options.on_worker_loss == "restart",
+            "chief 0" if options.chief else "worker 0": options.on_chief_loss == "restart"
+            or (not options.chief and options.on_worker_loss == "restart"),
+        })  # fmt: skip
+        self._watch: HangWatch | None = None
         self._deadline: float | None = None  #: When runners are killed that have not ended.
         self._selector = selectors.DefaultSelector()
 
@@ -340,15 +344,25 @@ class Launcher:
         try:
             for task in self.tasks:
                 self._start(task)
+            self._watch_hangs()
             while any(one.code is None for one in self.running):
                 self._turn(wake)
         finally:
             self._kill_runners()
             self._ports.close()
+            if self._watch is not None:
+                self._watch.close()
             # The exit code is known: one more Ctrl-C while Python ends must not change it.
             for number in ENDING_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
         return self._exit_code()
+
+    def _watch_hangs(self) -> None:
+        ps = [task.address for task in self.tasks if task.job == "ps"]
+        if not ps or self.options.on_ps_loss != "restore" or not self.options.silence:
+            return
+        self._watch = HangWatch("ps", ps, self._secret, self.options.silence)
+        self._selector.register(self._watch.handle, selectors.EVENT_READ, self._watch)
 
     def _catch_signals(self) -> int:
         wake, woken = os.pipe()
@@ -410,12 +424,18 @@ class Launcher:
 
     def _turn(self, wake: int) -> None:
         """Waits for whatever comes next and deals with it."""
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        deadlines = [self._deadline, *(one.killed_by for one in self.running if one.code is None)]
+        left = min((each for each in deadlines if each is not None), default=None)
+        if left is not None:
+            left = max(0.0, left - time.monotonic())
         ended: list[Running] = []
         for key, _ in self._selector.select(left):
             one: Any = key.data
             if key.fd == wake:
                 self._interrupt(os.read(wake, 64)[0])
+            elif one is self._watch:
+                for hang in one.take():
+                    self._kill_hung(hang)
             elif key.fd == one.handle:
                 ended.append(one)
             else:
@@ -425,6 +445,10 @@ class Launcher:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._kill_runners()
             self._deadline += RUNNER_S
+        for one in self.running:
+            if one.code is None and one.killed_by is not None and one.killed_by < time.monotonic():
+                self._kill_runner(one)
+                one.killed_by = None
 
     def _read(self, one: Running) -> bool:
         """Takes what the task has printed; False when there is no more now."""
@@ -484,9 +508,9 @@ class Launcher:
         """Starts a task again that was lost, at its address, if that is asked for."""
         assert one.code is not None
         is_lost = was_killed(one.code) and not one.asked_to_end and self._deadline is None
-        if not is_lost or not self._restarts.is_supervised(one.task):
+        if not is_lost or not self._restarts.is_supervised(one.task.job, one.task.name):
             return False
-        count = self._restarts.take(one.task, time.monotonic())
+        count = self._restarts.take(one.task.name, time.monotonic())
         options = self.options
         within = f"within {options.restart_window:g} s"
         if count is None:
@@ -498,6 +522,17 @@ class Launcher:
             f"{one.task.address}; restart {count} of at most {options.restarts} {within}"
         )
         return True
+
+    def _kill_hung(self, hang: Hang) -> None:
+        """A task that hangs becomes one that has died; nothing else is started there before."""
+        for one in self.running:
+            is_meant = one.task.job == "ps" and one.task.index == hang.index
+            if not is_meant or one.code is not None or one.asked_to_end:
+                continue
+            if one.began > hang.heard or one.killed_by is not None:
+                continue  # It was a life before this one, or it dies already.
+            say(f"{one.task.name} has not answered for {hang.silent_s:.1f} s and is killed")
+            one.kill()
 
     def _report(self, one: Running) -> None:
         assert one.code is not None
@@ -528,8 +563,12 @@ class Launcher:
         for one in self.running:
             if one.code is None:
                 one.asked_to_end = True
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(one.process.pid, signal.SIGKILL)
+                self._kill_runner(one)
+
+    @staticmethod
+    def _kill_runner(one: Running) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)
 
     def _exit_code(self) -> int:
         if self.signal is not None:

@@ -197,6 +197,8 @@ class Model:
         save_every: str = "5m",
         keep: int = 5,
         resume: str | os.PathLike[str] = "auto",
+        on_ps_loss: str = "fail",
+        restart_timeout_s: float = 120.0,
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -225,6 +227,11 @@ class Model:
         or "epoch". keep: the newest checkpoints that stay, 0: all. resume: "auto": on from the
         newest checkpoint there that is good, if there is one; "never"; or the prefix of a
         checkpoint. FitResult.checkpoints says what became of them.
+        on_ps_loss: "restore": when a parameter server or worker is lost, fit() waits until it is
+        there again, at most `restart_timeout_s`, restores all variables from the newest checkpoint
+        and trains the rows since then again, each once for the variables. It ends after five losses
+        without a checkpoint between them. Of a LocalCluster(on_ps_loss="restore"), or one whose
+        tasks somebody else starts again. "fail": it raises.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -249,6 +256,8 @@ class Model:
             raise InvalidArgumentError(
                 f"replicas_to_aggregate is {replicas_to_aggregate}; it must be 1 or more"
             )
+        if on_ps_loss not in ("fail", "restore"):
+            raise InvalidArgumentError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
         resume = os.fspath(resume)
         if checkpoint_dir is None and resume not in ("auto", "never"):
             raise InvalidArgumentError(
@@ -284,6 +293,8 @@ class Model:
                 self._describe_beside(options.checkpoint_dir, data)
             options.save_every, options.keep = save_every, keep
             options.resume = resume
+            options.restores = on_ps_loss == "restore"
+            options.restart_timeout_s = restart_timeout_s
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps
             valid_json = None if valid is None else valid.to_json()

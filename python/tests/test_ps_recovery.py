@@ -109,7 +109,7 @@ def test_a_ps_killed_under_load_comes_back_with_the_cut(
     assert 40 <= found[task] <= 440
     (line,) = [each.message for each in caplog.records if "was lost and is back" in each.message]
     assert f"/job:ps/replica:0/task:{task} was lost and is back: 1 variables of 1 rows" in line
-    (back,) = it.coordinator._recovery.restored
+    (back,) = it.coordinator.restored
     assert back.step_in_checkpoint == 40 and back.lost_steps is not None
     # What ended before it was lost, and was not in the checkpoint.
     assert found[task] >= 440 - back.lost_steps
@@ -140,7 +140,7 @@ def test_each_ps_may_be_lost_again_and_again(train: Any) -> None:
         it.run(1)
     found = it.values()
     assert found[0] == 4 and found[1] == 6 and found[2] == 5
-    assert len(it.coordinator._recovery.restored) == 4
+    assert len(it.coordinator.restored) == 4
 
 
 def test_what_may_be_done_twice_is_and_other_writes_say_that_they_failed(train: Any) -> None:
@@ -226,7 +226,7 @@ def test_fit_of_a_keras_model_goes_on(train: Any, tmp_path: Path) -> None:
     ).history
     losses = history["loss"]
     assert len(losses) == 6 and losses[5] < losses[2] < losses[0]
-    restored = it.coordinator._recovery.restored
+    restored = it.coordinator.restored
     assert [task.task[-1] for task in restored] == ["1", "0"]
     assert "/kernel" in " ".join(restored[0].variables + restored[1].variables)
     assert int(model.optimizer.iterations) >= 100
@@ -288,5 +288,6 @@ def test_options_are_checked() -> None:
         coordinator = ClusterCoordinator(strategy_of(cluster))
         with pytest.raises(errors.FailedPreconditionError, match="on_ps_loss='restore'"):
             coordinator.restore_from(None)  # type: ignore[arg-type]
+        assert coordinator.restored == []
     finally:
         processes.end()

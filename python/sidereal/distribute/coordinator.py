@@ -19,6 +19,7 @@ from .. import _native, errors, nest
 from .._datasets import Dataset
 from .._dispatch import apply, convert, state
 from .._iterators import GraphIterator
+from .._lost import RestoredTask
 from .._native import Output, Tensor
 from .._pipelines import leaving_open
 from ..checkpoint_manager import CheckpointManager
@@ -281,6 +282,12 @@ class ClusterCoordinator:
                 "restore_from() is of use to a ClusterCoordinator(on_ps_loss='restore')"
             )
         self._recovery.restore_from(manager)
+
+    @property
+    def restored(self) -> list[RestoredTask]:
+        """The parameter servers that were lost and have their variables again, the latest last:
+        what each of them held, and how many functions had pushed to it what is lost."""
+        return [] if self._recovery is None else list(self._recovery.restored)
 
     # --- What each worker has.
 

@@ -130,6 +130,8 @@ class CheckpointSaverHook(SessionRunHook):
         self._timeout_s = save_timeout_secs
         self._save: _Save | None = None
         self._writer: Any = None
+        #: What was last read of the global step, by the latest run that ended.
+        self.last_step: int | None = None
 
     def begin(self) -> None:
         self._step = step_of_default_graph(self)
@@ -144,7 +146,7 @@ class CheckpointSaverHook(SessionRunHook):
             path = os.path.join(self._directory, "graph.txt")
             with open(path, "w") as file:
                 file.write(get_default_graph().native.text())
-        step = int(session.run(self._step))
+        step = self.last_step = int(session.run(self._step))
         self._begin_save(session, step)
         self._finish_save(session)
         self._timer.update_last_triggered_step(step)
@@ -166,15 +168,16 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         session = run_context.session
+        self.last_step = int(run_values.results)
         if self._save is not None:
             if not self._save.has_ended:
                 return
             if self._finish_save(session):
                 run_context.request_stop()
-        if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
+        if not self._timer.should_trigger_for_step(self.last_step + 1):
             return
         # The run may have counted after it was read, and others count as well.
-        step = int(session.run(self._step))
+        step = self.last_step = int(session.run(self._step))
         if self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             self._begin_save(session, step)

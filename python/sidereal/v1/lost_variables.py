@@ -76,11 +76,13 @@ class LostVariables:
             yield _Task(task, variables, has_value, group(*restored, name="restore"))
 
     def restore(
-        self, session: BaseSession, checkpoint: str | os.PathLike[str]
-    ) -> list[RestoredTask]:
+        self, session: BaseSession, checkpoint: str | os.PathLike[str], *,
+        last_step: int | None = None,
+    ) -> list[RestoredTask]:  # fmt: skip
         """What was lost, and is back from `checkpoint`: a folder, of which the newest is taken, or
         a prefix. A line of the log says it of each task. A task that holds a variable without a
         value gets all of its values from there, as it may have been lost while it was restored.
+        last_step: what was last read of the global step, for what is said when that is lost too.
 
         Errors: FailedPreconditionError when there is no checkpoint; AbortedError and
         UnavailableError when the task is lost again: make another session, and call it again; those
@@ -92,11 +94,15 @@ class LostVariables:
             return []
         prefix = self._newest(os.fspath(checkpoint), lost)
         step, saved = self._step_now(session, lost), self._step_in(prefix)
-        return [self._restore(session, task, prefix, step, saved) for task in lost]
+        is_last_read = step is None and last_step is not None
+        if is_last_read:
+            step = last_step
+        return [self._restore(session, task, prefix, step, saved, is_last_read) for task in lost]
 
     def _restore(
-        self, session: BaseSession, task: _Task, prefix: str, step: int | None, saved: int | None
-    ) -> RestoredTask:
+        self, session: BaseSession, task: _Task, prefix: str, step: int | None, saved: int | None,
+        step_is_last_read: bool,
+    ) -> RestoredTask:  # fmt: skip
         begin = time.monotonic()
         session.run(task.restore, {self._prefix: prefix})
         seconds = time.monotonic() - begin
@@ -105,7 +111,10 @@ class LostVariables:
             [variable.dtype.itemsize for variable in task.variables],
         )
         names = tuple(variable.op.name for variable in task.variables)
-        done = RestoredTask(task.name, names, rows, size, prefix, seconds, step, saved)
+        done = RestoredTask(
+            task.name, names, rows, size, prefix, seconds, step, saved,
+            step_is_last_read=step_is_last_read,
+        )  # fmt: skip
         done.say()
         return done
 

@@ -536,12 +536,12 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
             )
     if checkpoint_dir and checkpoints != (None, None):
         steps, secs = checkpoints
-        every.append(
-            CheckpointSaverHook(
-                checkpoint_dir, save_secs=secs, save_steps=steps, scaffold=scaffold,
-                save_graph_def=save_graph_def,
-            )
+        saver_hook = CheckpointSaverHook(
+            checkpoint_dir, save_secs=secs, save_steps=steps, scaffold=scaffold,
+            save_graph_def=save_graph_def,
         )  # fmt: skip
+        chief._last_step = lambda: saver_hook.last_step
+        every.append(saver_hook)
     return MonitoredSession(chief, [*every, *(hooks or [])], stop_grace_period_secs)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .config import ConfigProto
 from .graph import building, get_default_graph
 from .lost_variables import LostVariables
@@ -59,6 +61,8 @@ class ChiefSessionCreator(SessionCreator):
         self._session_manager: SessionManager | None = None
         #: Whether it has given all variables values.
         self._has_begun = False
+        #: Says what was last read of the global step.
+        self._last_step: Callable[[], int | None] = lambda: None
 
     def create_session(self) -> Session:
         """Initialises or restores all variables; after the first session perhaps only those that
@@ -89,7 +93,7 @@ class ChiefSessionCreator(SessionCreator):
 
     def _restore_lost(self, session: Session) -> None:
         assert self._lost is not None and self._checkpoint is not None
-        self._lost.restore(session, self._checkpoint)
+        self._lost.restore(session, self._checkpoint, last_step=self._last_step())
 
 
 class WorkerSessionCreator(SessionCreator):

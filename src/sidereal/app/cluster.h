@@ -31,6 +31,8 @@ class Cluster {
   /// Ok, or the first task known to be lost: kUnavailable "/job:ps/task:1 (pid 12) was killed by
   /// signal 9 (Killed)". Never waits.
   virtual Status check_alive() = 0;
+  /// Whether a task that is lost is started again, as far as this object knows.
+  [[nodiscard]] virtual bool restarts() const = 0;
   /// Stops every task of it that this object started, orderly first, by force after a deadline.
   /// Idempotent.
   virtual Status stop() = 0;
@@ -55,10 +57,12 @@ struct LocalClusterOptions {
   cluster::Protocol protocol = cluster::Protocol::kStarServer;
   bool in_process = false;   ///< Servers in this process instead of processes of their own.
   std::string program = {};  ///< The `sidereal` program; "": beside this one, then on PATH.
-  /// A ps process that was killed is started again, with no variables, at its address.
-  bool restarts_ps = false;
-  int restarts_max = 5;           ///< Of one ps within `restart_window_s`; then it is lost.
+  /// A task whose process was killed is started again at its address, with nothing that it held. A
+  /// process that has answered, and then answers nothing for `silence_s`, is killed.
+  bool restarts = false;
+  int restarts_max = 5;           ///< Of one task within `restart_window_s`; then it is lost.
   double restart_window_s = 600;  ///< See restarts_max.
+  double silence_s = 10;          ///< See restarts. 0: nobody is killed.
   double start_deadline_s = 30;   ///< Seconds all tasks together have to come up.
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <mutex>
@@ -16,14 +17,18 @@
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/lane/spin.h"
 #include "sidereal/security/cluster_key.h"
+#include "sidereal/service/silence.h"
 #include "sidereal/sys/posix/cpus.h"
 
 namespace sidereal::app {
 namespace {
 
 constexpr std::chrono::seconds kOrderlyStop(5);
+/// Between questions to tasks whether they are there.
+constexpr std::chrono::milliseconds kAskEvery(1000);
 constexpr const char* kListen = "127.0.0.1:0";
 
 /// Looking before sleeping pays only while every lane has a CPU of its own.
@@ -64,6 +69,17 @@ Status validate(const LocalClusterOptions& options) {
       return base::invalid_argument("{} is {}; it must be from 1 to 1024", name, count);
     }
   }
+  if (options.restarts_max < 0) {
+    return base::invalid_argument("restarts_max is {}; it must not be negative",
+                                  options.restarts_max);
+  }
+  // NaN is neither.
+  for (const auto& [name, seconds] : {std::pair("restart_window_s", options.restart_window_s),
+                                      {"silence_s", options.silence_s}}) {
+    if (!(seconds >= 0 && seconds < 1e9)) {
+      return base::invalid_argument("{} is {}; it must not be negative", name, seconds);
+    }
+  }
   return {};
 }
 
@@ -84,7 +100,8 @@ class LocalCluster final : public Cluster {
     spin_us_ = choose_spin_us(options_);
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
-    return spec_.add_job("worker", worker_);
+    SR_RETURN_IF_ERROR(spec_.add_job("worker", worker_));
+    return options_.restarts && !options_.in_process ? supervise() : Status();
   }
 
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
@@ -101,6 +118,9 @@ class LocalCluster final : public Cluster {
     }
     return {};
   }
+
+  // What lives in this process cannot be lost without it.
+  [[nodiscard]] bool restarts() const override { return options_.restarts || options_.in_process; }
 
   Status stop() override {
     stop_supervising();
@@ -122,7 +142,7 @@ class LocalCluster final : public Cluster {
     std::vector<std::string>* addresses;
   };
 
-  /// What a supervised ps has been through.
+  /// What a supervised task has been through.
   struct Lives {
     std::deque<std::chrono::steady_clock::time_point> losses;  ///< Within the window.
     bool is_over = false;  ///< It was lost too often, or is not to be started again.
@@ -192,16 +212,26 @@ class LocalCluster final : public Cluster {
                           processes_[i]->read_report(options_.start_deadline_s));
       tasks[i].addresses->push_back(std::move(address));
     }
-    return options_.restarts_ps ? supervise() : Status();
+    return {};
   }
 
-  // ---- Parameter servers that are started again. They are the first processes.
+  // ---- Tasks that are started again.
 
   Status supervise() {
     if (pipe2(stopping_.data(), O_CLOEXEC) != 0) {
       return base::resource_exhausted("cannot make a pipe to supervise the cluster with");
     }
-    lives_.resize(ps_.size());
+    lives_.resize(processes_.size());
+    if (options_.silence_s > 0) {
+      const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(
+          std::chrono::duration<double>(options_.silence_s));
+      SR_ASSIGN_OR_RETURN(
+          watch_, service::SilenceWatch::create(spec_, security_,
+                                                std::max(silence, std::chrono::milliseconds(1))));
+      const std::vector<Planned> tasks = plan();
+      for (size_t i = 0; i < tasks.size(); ++i) heard(tasks[i], *processes_[i]);
+      watcher_ = std::thread([this] { kill_silent_ones(); });
+    }
     supervisor_ = std::thread([this] {
       while (wait_for_a_loss()) restart_lost();
     });
@@ -209,22 +239,56 @@ class LocalCluster final : public Cluster {
   }
 
   void stop_supervising() {
+    {
+      const std::lock_guard lock(mutex_);
+      stops_ = true;
+    }
+    stop_asked_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
     if (!supervisor_.joinable()) return;
     static_cast<void>(write(stopping_[1], "x", 1));
     supervisor_.join();
   }
 
+  /// A process that has told its address is up.
+  void heard(const Planned& task, const TaskProcess& process) {
+    if (watch_ == nullptr) return;
+    watch_->heard(cluster::task_name(task.job, task.index), process.pid());
+  }
+
+  /// A process that hangs becomes one that has died, which the supervisor sees.
+  void kill_silent_ones() {
+    std::unique_lock lock(mutex_);
+    while (!stop_asked_.wait_for(lock, kAskEvery, [this] { return stops_; })) {
+      lock.unlock();
+      const std::vector<service::SilentTask> found = watch_->look();
+      lock.lock();
+      for (const service::SilentTask& silent : found) {
+        // Of this life of the task: who was started again since has not been silent.
+        const auto it = std::ranges::find_if(
+            processes_, [&](const auto& process) { return process->pid() == silent.pid; });
+        if (stops_ || it == processes_.end() || !(*it)->check_alive().ok()) continue;
+        base::log_warning("{} (pid {}) has not answered for {:.1f} s and is killed", (*it)->task(),
+                          silent.pid, silent.silent_s);
+        (*it)->kill();
+      }
+    }
+  }
+
   /// False: the cluster stops.
   bool wait_for_a_loss() {
     std::vector<pollfd> watched{{.fd = stopping_[0], .events = POLLIN, .revents = 0}};
+    bool is_lost = false;
     {
       const std::lock_guard lock(mutex_);
       for (size_t i = 0; i < lives_.size(); ++i) {
         if (lives_[i].is_over) continue;
+        // One that has been reaped has no handle.
+        is_lost = is_lost || !processes_[i]->check_alive().ok();
         watched.push_back({.fd = processes_[i]->open_handle(), .events = POLLIN, .revents = 0});
       }
     }
-    poll(watched.data(), watched.size(), -1);
+    poll(watched.data(), watched.size(), is_lost ? 0 : -1);
     for (size_t i = 1; i < watched.size(); ++i) close(watched[i].fd);
     return watched[0].revents == 0;
   }
@@ -238,12 +302,18 @@ class LocalCluster final : public Cluster {
         if (lost.ok() || !may_live_again(&lives_[i], lost)) continue;
       }
       // Others may ask meanwhile; nobody else puts processes there.
-      Result<std::unique_ptr<TaskProcess>> made = spawn(tasks[i], ps_[i]);
+      const std::string& address = (*tasks[i].addresses)[static_cast<size_t>(tasks[i].index)];
+      Result<std::unique_ptr<TaskProcess>> made = spawn(tasks[i], address);
       if (made.ok()) {
         Result<std::string> report = (*made)->read_report(options_.start_deadline_s);
-        if (!report.ok()) base::log_warning("{}", base::message_of(report.status()));
+        if (!report.ok()) {
+          base::log_warning("{}", base::message_of(report.status()));
+          (*made)->kill();  // That is the next loss.
+        } else {
+          heard(tasks[i], **made);
+        }
         const std::lock_guard lock(mutex_);
-        processes_[i] = *std::move(made);  // If it has ended again, that is the next loss.
+        processes_[i] = *std::move(made);
         continue;
       }
       base::log_warning("a task cannot be started again error=\"{}\"",
@@ -253,7 +323,7 @@ class LocalCluster final : public Cluster {
     }
   }
 
-  /// Counts a loss, and says what becomes of the ps.
+  /// Counts a loss, and says what becomes of the task.
   bool may_live_again(Lives* lives, const Status& lost) const {
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double> window(options_.restart_window_s);
@@ -300,13 +370,17 @@ class LocalCluster final : public Cluster {
   std::vector<std::string> ps_;      // Addresses of tasks that came up.
   std::vector<std::string> worker_;  // As ps_.
   cluster::ClusterSpec spec_;        // Once all came up.
-  std::mutex mutex_;                 // Guards the processes and stopped_.
+  std::mutex mutex_;                 // Guards the processes, stops_ and stopped_.
   std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<std::unique_ptr<TaskProcess>> processes_;  // Those of the ps first.
+  std::vector<std::unique_ptr<TaskProcess>> processes_;
   std::string program_;
-  std::vector<Lives> lives_;                // Of each ps; none if they are not supervised.
+  std::vector<Lives> lives_;                // Of each task; none if they are not supervised.
   std::array<int, 2> stopping_ = {-1, -1};  // A pipe that wakes the supervisor.
   std::thread supervisor_;
+  std::unique_ptr<service::SilenceWatch> watch_;
+  std::thread watcher_;
+  std::condition_variable stop_asked_;
+  bool stops_ = false;
   bool stopped_ = false;
 };
 

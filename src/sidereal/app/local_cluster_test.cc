@@ -63,6 +63,7 @@ std::map<std::string, pid_t> pids_of(const Cluster& cluster) {
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
 constexpr const char* kPs1 = "/job:ps/replica:0/task:1";
+constexpr const char* kWorker0 = "/job:worker/replica:0/task:0";
 
 struct Kind {
   cluster::Protocol protocol;
@@ -164,15 +165,19 @@ TEST_F(ClusterOfProcesses, kills_a_task_that_does_not_stop) {
   EXPECT_TRUE(is_gone(pid));
 }
 
-/// Two ps that are started again once, and a worker.
+/// Two ps and a worker, which are started again once.
 class SupervisedCluster : public ::testing::TestWithParam<cluster::Protocol> {
  protected:
   void SetUp() override {
     if (server_program().empty()) {
       GTEST_SKIP() << "skipped: the program sidereal is not built";
     }
-    auto made = start_local_cluster(
-        {.ps = 2, .ps_lanes = 2, .protocol = GetParam(), .restarts_ps = true, .restarts_max = 1});
+    auto made = start_local_cluster({.ps = 2,
+                                     .ps_lanes = 2,
+                                     .protocol = GetParam(),
+                                     .restarts = true,
+                                     .restarts_max = 1,
+                                     .silence_s = 2});
     ASSERT_TRUE(made.ok()) << made.status();
     cluster_ = *std::move(made);
   }
@@ -205,6 +210,32 @@ TEST_P(SupervisedCluster, starts_a_killed_ps_again_at_its_address) {
   ASSERT_TRUE(eventually([&] { return !cluster_->check_alive().ok(); }));
   EXPECT_THAT(base::message_of(cluster_->check_alive()), HasSubstr("/job:ps/task:1"));
   EXPECT_TRUE(cluster_->stop().ok());
+}
+
+TEST_P(SupervisedCluster, starts_a_killed_worker_again_at_its_address) {
+  const pid_t first = pids_of(*cluster_)[kWorker0];
+  ASSERT_GT(first, 0);
+  ASSERT_EQ(kill(first, SIGKILL), 0);
+  const auto session = session_at_worker(*cluster_);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+  EXPECT_NE(pids_of(*cluster_)[kWorker0], first);
+}
+
+TEST_P(SupervisedCluster, kills_a_ps_that_hangs_before_it_starts_it_again) {
+  const pid_t first = pid_of_ps1();
+  ASSERT_GT(first, 0);
+  const Lateness lateness;
+  const Stopwatch watch;
+  ASSERT_EQ(kill(first, SIGSTOP), 0);
+  ASSERT_TRUE(eventually([&] { return is_gone(first); }, 60));
+  EXPECT_TRUE(cluster_->check_alive().ok());
+  const auto session = session_at_worker(*cluster_);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT(run_round_trip(session->get()), ElementsAre(-2, -30));
+  // Two seconds of silence, one between two questions, and what a start takes.
+  EXPECT_LT(watch.seconds(), lateness.allows(10));
+  EXPECT_NE(pid_of_ps1(), first);
 }
 
 TEST_P(SupervisedCluster, starts_nothing_again_when_it_stops) {

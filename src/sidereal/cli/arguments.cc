@@ -152,6 +152,13 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
     return base::invalid_argument("--resume {} needs --checkpoint-dir, where it is saved on",
                                   a.resume);
   }
+  job->fit.restores = a.on_ps_loss == "restore";
+  job->fit.losses_max = a.restarts;
+  job->fit.restart_timeout_s = a.restart_timeout;
+  if (job->fit.restores && a.checkpoint_dir.empty()) {
+    return base::invalid_argument(
+        "--on-ps-loss restore needs --checkpoint-dir, from which what was lost is restored");
+  }
   if (a.patience > 0 && !job->valid.has_value()) {
     return base::invalid_argument("--patience needs --valid");
   }
@@ -160,6 +167,8 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->local.ps_lanes = a.ps_lanes;
   job->local.worker_lanes = a.worker_lanes;
   job->local.spin_us = a.spin_us;
+  job->local.restarts = job->fit.restores;
+  job->local.restarts_max = a.restarts;
   SR_ASSIGN_OR_RETURN(job->local.protocol, cluster::parse_protocol(a.protocol));
   if (!a.cluster.empty()) {
     SR_ASSIGN_OR_RETURN(job->remote, read_cluster(a.cluster));
@@ -353,6 +362,21 @@ void add_checkpoint_options(CLI::App* command, TrainArguments* a) {
                    "auto: on from the newest good checkpoint of the directory, if there is one; "
                    "never; or a checkpoint, as in DIR/model.ckpt-1200")
       ->type_name("auto|never|PATH")
+      ->group(group);
+  one_of(command->add_option("--on-ps-loss", a->on_ps_loss,
+                             "restore: a parameter server or worker that is lost is started again, "
+                             "and training goes on from the newest checkpoint; those of --cluster "
+                             "are started by whoever started them"),
+         {"restore", "fail"})
+      ->group(group);
+  whole(command->add_option("--restarts", a->restarts,
+                            "--on-ps-loss restore: of one task in ten minutes, and losses without "
+                            "a checkpoint between them, before the training ends"),
+        1, 1 << 20)
+      ->group(group);
+  real(command->add_option("--restart-timeout", a->restart_timeout,
+                           "--on-ps-loss restore: seconds until a lost task is there again"),
+       0.001, 1e6)
       ->group(group);
 }
 

@@ -63,6 +63,9 @@ struct TrainArguments {
   std::string save_every = "5m";
   int64_t keep = 5;
   std::string resume = "auto";
+  std::string on_ps_loss = "fail";
+  int restarts = 5;
+  double restart_timeout = 120;
   // Cluster.
   int ps = 1;
   int workers = 1;

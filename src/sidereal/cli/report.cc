@@ -110,6 +110,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                            {"steps_before", report.steps_before},
                            {"rows_before", report.rows_before},
                            {"rows_lost", report.rows_lost},
+                           {"recoveries", report.recoveries},
+                           {"rows_again", report.rows_again},
                            {"saved", report.saved},
                            {"failed", report.failed},
                            {"latest", report.latest},

@@ -98,6 +98,12 @@ void print_checkpoints(const train::CheckpointReport& report) {
                       report.resumed_from, report.rows_before, report.steps_before,
                       report.rows_lost));
   }
+  if (report.recoveries > 0) {
+    print(
+        fmt::format("went on after {} loss{} of tasks: {} rows were trained again, {} rows lost\n",
+                    report.recoveries, report.recoveries == 1 ? "" : "es", report.rows_again,
+                    report.rows_lost));
+  }
   if (report.saved > 0) {
     print(fmt::format("saved {} checkpoint{} in {}, the latest as {}\n", report.saved,
                       report.saved == 1 ? "" : "s", format_duration(report.save_s), report.latest));

@@ -191,13 +191,13 @@ void Checkpointing::save(const TrainingState& state) {
   if (!begun.ok()) take(state.steps, state.validation.size(), "", begun);
   if (saving_ != nullptr) wait_for_cut();
   if (waits_) collect();
-  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+  context_.report->save_s += std::chrono::duration<double>(Clock::now() - began).count();
 }
 
 void Checkpointing::save_last(const TrainingState& state) {
   const Clock::time_point began = Clock::now();
   collect();
-  report_.save_s += std::chrono::duration<double>(Clock::now() - began).count();
+  context_.report->save_s += std::chrono::duration<double>(Clock::now() - began).count();
   if (saved_steps_ == state.steps && saved_points_ == state.validation.size()) return;
   waits_ = true;
   save(state);
@@ -253,14 +253,15 @@ void Checkpointing::take(int64_t steps, size_t points, const std::string& prefix
   if (saved.ok()) {
     saved_steps_ = steps;
     saved_points_ = points;
-    ++report_.saved;
-    report_.latest = prefix;
+    ++context_.report->saved;
+    context_.report->latest = prefix;
     return;
   }
   // Steps may have changed more meanwhile than can be kept apart.
   waits_ = saved.code() == StatusCode::kResourceExhausted;
-  ++report_.failed;
-  if (report_.first_failure.empty()) report_.first_failure = base::message_of(saved);
+  ++context_.report->failed;
+  if (context_.report->first_failure.empty())
+    context_.report->first_failure = base::message_of(saved);
   context_.tell(fmt::format("no checkpoint was saved at step {}, and training goes on: {}; {}",
                             steps, base::message_of(saved), remedy_of(saved)));
 }

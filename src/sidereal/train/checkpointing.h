@@ -43,7 +43,8 @@ class Checkpointing {
   struct Context {
     service::Session* session = nullptr;
     const SavingNodes* nodes = nullptr;
-    int64_t lanes = 1;  ///< Of all workers.
+    int64_t lanes = 1;                   ///< Of all workers.
+    CheckpointReport* report = nullptr;  ///< What is saved is counted there.
     std::function<void(const std::string&)> tell;
   };
 
@@ -74,7 +75,6 @@ class Checkpointing {
   /// Saves that, unless it has been, and waits until all is on the disk.
   void save_last(const TrainingState& state);
 
-  [[nodiscard]] const CheckpointReport& report() const { return report_; }
   [[nodiscard]] bool saves_by_epoch() const { return every_.epoch; }
 
  private:
@@ -109,7 +109,6 @@ class Checkpointing {
   std::unique_ptr<Saving> saving_;
   bool waits_ = false;  // The next one is written while training waits.
   std::string resumed_from_;
-  CheckpointReport report_;
   int64_t steps_ = 0;
   int64_t saved_steps_ = -1;  // Of the latest checkpoint that is good.
   size_t saved_points_ = 0;   // Of its curve.

@@ -32,11 +32,13 @@ TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
 
 LoopGroup::LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
                      OnOutputs on_outputs)
-    : cluster_(cluster),
-      sessions_(std::move(workers)),
-      options_(std::move(options)),
-      on_outputs_(std::move(on_outputs)),
-      workers_(sessions_.size()) {
+    : cluster_(cluster), options_(std::move(options)), on_outputs_(std::move(on_outputs)) {
+  set_sessions(std::move(workers));
+}
+
+void LoopGroup::set_sessions(std::vector<WorkerSession> workers) {
+  sessions_ = std::move(workers);
+  workers_.resize(sessions_.size());
   for (size_t i = 0; i < sessions_.size(); ++i) workers_[i].now.task = sessions_[i].task;
 }
 
@@ -67,22 +69,22 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   }
   std::thread chief;
   if (chief_.has_value()) chief = std::thread([this] { run_chief(); });
-  Status status;
+  std::optional<Status> ended;
   Clock::time_point shown;
-  do {
-    status = wait_for_all();
+  while (!ended.has_value()) {
+    ended = wait_for_all();
     const Clock::time_point now = Clock::now();
-    if (now - shown >= kShowEvery || status.code() != StatusCode::kDeadlineExceeded) {
+    if (now - shown >= kShowEvery || ended.has_value()) {
       show_progress(epoch, epochs);
       shown = now;
     }
-  } while (status.code() == StatusCode::kDeadlineExceeded);
+  }
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
-  if (!status.ok()) return root_cause(status);
+  const Status status = ended->ok() ? *ended : root_cause(*ended);
   close_run();
-  return {};
+  return status;
 }
 
 void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
@@ -163,9 +165,8 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   }
 }
 
-/// Ok when all have ended well, an error as soon as there is one, kDeadlineExceeded to be asked
-/// again.
-Status LoopGroup::wait_for_all() {
+/// Ok when all have ended well, an error as soon as there is one; nothing while they run.
+std::optional<Status> LoopGroup::wait_for_all() {
   {
     std::unique_lock lock(mutex_);
     const auto settled = [this] {
@@ -176,23 +177,22 @@ Status LoopGroup::wait_for_all() {
                          [](const Worker& w) { return w.ended && !w.status.ok(); });
     };
     const bool all = changed_.wait_for(lock, kLookEvery, settled);
-    // Codes are kept, but this one means "ask again" here.
-    const auto error_of = [](const Status& status) {
-      return status.code() == StatusCode::kDeadlineExceeded
-                 ? base::unavailable("{}", base::message_of(status))
-                 : status;
-    };
-    for (const Worker& worker : workers_) SR_RETURN_IF_ERROR(error_of(worker.status));
-    SR_RETURN_IF_ERROR(error_of(chief_status_));
-    if (all) return {};
+    for (const Worker& worker : workers_) {
+      if (!worker.status.ok()) return worker.status;
+    }
+    if (!chief_status_.ok()) return chief_status_;
+    if (all) return Status();
   }
-  SR_RETURN_IF_ERROR(cluster_->check_alive());
+  Status lost = cluster_->check_alive();
+  if (!lost.ok()) return lost;
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
-  return base::deadline_exceeded("still running");
+  return std::nullopt;
 }
 
 Status LoopGroup::root_cause(const Status& seen) {
   if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
+  // It is started again, and who goes on finds out.
+  if (options_.restores) return seen;
   const auto until = Clock::now() + kRootCauseWait;
   std::unique_lock lock(mutex_);
   while (Clock::now() < until) {

@@ -62,15 +62,18 @@ class LoopGroup {
   Status run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
              const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr);
 
+  /// The same workers, with other sessions, or the first ones. What was counted stays.
+  void set_sessions(std::vector<WorkerSession> workers);
   /// Before run(): `chief`'s loop goes on beside those of the workers. Its steps are not counted.
   void set_chief(ChiefLoop chief) { chief_ = std::move(chief); }
   /// How far the lanes of a worker came in the latest run.
   [[nodiscard]] const std::vector<task::LoopPosition>& positions_of(size_t worker) const {
     return workers_[worker].positions;
   }
-  /// Steps, rows and seconds of all runs so far.
+  /// Steps, rows and seconds of all runs so far, with what failed ones had told when they ended.
   [[nodiscard]] int64_t steps() const;
   [[nodiscard]] int64_t rows() const;
+  [[nodiscard]] int64_t rows_skipped() const { return rows_skipped_; }
   [[nodiscard]] double seconds() const { return seconds_; }
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
@@ -100,7 +103,7 @@ class LoopGroup {
   void run_chief();
   void lane_ended();
   void take(size_t index, const task::LoopProgress& progress);
-  Status wait_for_all();
+  std::optional<Status> wait_for_all();
   Status root_cause(const Status& seen);
   void show_progress(int64_t epoch, int64_t epochs);
   void close_run();

@@ -3,24 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <numeric>
-#include <thread>
 #include <utility>
 
 #include "sidereal/base/log.h"
-#include "sidereal/cluster/task_name.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/data/auc.h"
-#include "sidereal/ops/ops.h"
-#include "sidereal/security/channel.h"
-#include "sidereal/service/status_client.h"
-#include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/data_position.h"
-#include "sidereal/train/distribute.h"
+#include "sidereal/train/fit.h"
 #include "sidereal/train/loop_group.h"
+#include "sidereal/train/placed_model.h"
 #include "sidereal/train/synchronize.h"
 
 namespace sidereal::train {
@@ -33,10 +27,6 @@ using std::chrono::steady_clock;
 using tensor::DType;
 using tensor::Tensor;
 
-constexpr milliseconds kReachDeadline(10'000);
-constexpr milliseconds kAskAgain(100);
-constexpr milliseconds kCheckDeadline(2'000);
-constexpr milliseconds kInitializeDeadline(600'000);
 constexpr milliseconds kReadDeadline(600'000);
 /// Numbers of steps of one worker, so that no two workers draw the same random numbers.
 constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
@@ -47,16 +37,6 @@ constexpr int32_t kProcessesOfWorker = 1 << 20;
 
 constexpr const char* kLabel = "label";
 constexpr const char* kTruth = "truth";
-
-/// Calls `work` for each index below `count`, all at once; the first error by index.
-Status for_all(size_t count, const std::function<Status(size_t)>& work) {
-  std::vector<Status> results(count);
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { results[i] = work(i); });
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& result : results) SR_RETURN_IF_ERROR(result);
-  return {};
-}
 
 /// Predictions, labels and losses of an evaluation, in no order.
 struct Scores {
@@ -91,63 +71,145 @@ Status check_finite(const std::vector<float>& predictions) {
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model) : cluster_(cluster), model_(std::move(model)) {
-    ops::register_all(&registry_);
-  }
+  Impl(app::Cluster* cluster, CompiledModel model)
+      : cluster_(cluster), placed_(cluster, std::move(model)), model_(placed_.model()) {}
 
-  Status start() {
-    SR_RETURN_IF_ERROR(reach_tasks());
-    SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
-    state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions("float32"));
-    first_ = workers->front().session;
-    return first_->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline})
-        .status();
-  }
+  Status start() { return placed_.place(); }
 
   Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
                         const data::DataSpec* validation) {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
     SR_RETURN_IF_ERROR(check(options));
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, training_sessions(options));
-    task::LoopOptions loop = training_loop(data, options);
-    const double decay = options.learning_rate_decay;
-    const bool counts_by_epoch = validation != nullptr || decay != 1;
-    FitResult result;
-    const auto take_loss = [&](const StepOutputs& step) {
-      if (step.values.lane == 0) append(step.values.values.front().second, &result.losses);
-    };
-    TrainingState before;
-    FitOptions watched = options;
-    Progress latest;
-    if (options.on_progress) {
-      watched.on_progress = [&](const Progress& shown) {
-        latest = shown;
-        if (!result.validation.empty()) latest.validation = result.validation.back();
-        options.on_progress(latest);
-      };
+    Fit fit(cluster_, data, options, validation);
+    fit.may_begin_anew = !is_trained_;
+    Status status;
+    do {
+      status = train(&fit);
+    } while (!status.ok() && (status = recover(std::move(status), &fit)).ok());
+    SR_RETURN_IF_ERROR(status);
+    return fit.end();
+  }
+
+  Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
+                        placed_.sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(task::LoopOptions loop, inference_loop(data, options,
+                                                               {placed_.distributed().loss,
+                                                                placed_.distributed().prediction}));
+    loop.fetches = {{.name = placed_.distributed().loss, .keep = task::Keep::kMean},
+                    {.name = placed_.distributed().loss, .keep = task::Keep::kEach}};
+    if (model_.is_binary) {
+      loop.fetches.push_back({.name = placed_.distributed().prediction, .keep = task::Keep::kEach});
+      loop.kept_columns = {kLabel};
+      if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
     }
-    LoopGroup group(cluster_, *workers, watched, take_loss);
-    SR_ASSIGN_OR_RETURN(const auto saver, open_checkpoints(data, options, &before));
+    loop.lanes = 0;
+    Scores scores;
+    LoopGroup group(cluster_, *workers, quiet(options), [&](const StepOutputs& step) {
+      for (const auto& [index, value] : step.values.values) {
+        if (index == 1) {
+          scores.loss_sum += static_cast<double>(value.data<const float>()[0]) *
+                             static_cast<double>(step.values.rows);
+          scores.rows += step.values.rows;
+        }
+        if (index == 2) append(value, &scores.scores);
+        if (index == 3) append(value, &scores.labels);
+        if (index == 4) append(value, &scores.truths);
+      }
+    });
+    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
+    FitResult totals;
+    group.report(&totals);
+    EvalResult result;
+    result.rows = totals.rows;
+    result.rows_skipped = totals.rows_skipped;
+    result.seconds = totals.seconds;
+    result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
+    if (!model_.is_binary) return result;
+    SR_RETURN_IF_ERROR(check_finite(scores.scores));
+    SR_ASSIGN_OR_RETURN(result.log_loss, data::log_loss(scores.scores, scores.labels));
+    if (has_one_class(scores.labels)) {
+      result.auc = std::numeric_limits<double>::quiet_NaN();
+      return result;
+    }
+    SR_ASSIGN_OR_RETURN(result.auc, data::auc(scores.scores, scores.labels));
+    if (scores.truths.size() == scores.labels.size() && !scores.truths.empty()) {
+      SR_ASSIGN_OR_RETURN(const double most, data::auc(scores.truths, scores.labels));
+      result.best_auc = most;
+    }
+    return result;
+  }
+
+  Result<Tensor> predict(const data::DataSpec& data, const FitOptions& options) {
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
+                        placed_.sessions(options.compute_dtype));
+    SR_ASSIGN_OR_RETURN(task::LoopOptions loop,
+                        inference_loop(data, options, {placed_.distributed().prediction}));
+    loop.fetches = {{.name = placed_.distributed().prediction, .keep = task::Keep::kEach}};
+    // One lane of one worker sees the rows in their order.
+    loop.lanes = 1;
+    std::vector<float> values;
+    tensor::Shape shape;
+    Status failed;
+    LoopGroup group(cluster_, {workers->front()}, quiet(options), [&](const StepOutputs& step) {
+      const Tensor& value = step.values.values.front().second;
+      if (value.shape().rank() < 1) {
+        failed = invalid_argument("the prediction '{}' has no rows", model_.prediction);
+        return;
+      }
+      shape = value.shape();
+      append(value, &values);
+    });
+    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
+    SR_RETURN_IF_ERROR(failed);
+    if (values.empty()) return Tensor::zeros(DType::kFloat32, {0});
+    // One probability for each row, whatever the logit's shape was.
+    if (model_.is_binary) shape = {static_cast<int64_t>(values.size())};
+    int64_t width = 1;
+    for (int i = 1; i < shape.rank(); ++i) width *= shape.dim(i);
+    shape.set_dim(0, static_cast<int64_t>(values.size()) / std::max<int64_t>(1, width));
+    return Tensor::of<float>(shape, values);
+  }
+
+  Result<Tensor> read_variable(const std::string& name) { return placed_.read_variable(name); }
+  Result<std::vector<TaskStats>> ps_stats() { return placed_.ps_stats(); }
+  [[nodiscard]] const CompiledModel& model() const { return model_; }
+
+ private:
+  /// The fit from where it is, at its begin or after a loss, to its end.
+  Status train(Fit* fit) {
+    const FitOptions& options = fit->options;
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, training_sessions(options));
+    task::LoopOptions loop = training_loop(fit->data, options);
+    const double decay = options.learning_rate_decay;
+    const bool counts_by_epoch = fit->validation != nullptr || decay != 1;
+    LoopGroup& group = fit->group;
+    FitResult& result = fit->result;
+    group.set_sessions(*workers);
+    TrainingState before;
+    SR_ASSIGN_OR_RETURN(const auto saver, open_checkpoints(fit, &before));
     const bool one_loop = !counts_by_epoch && (saver == nullptr || !saver->saves_by_epoch());
     result.validation = before.validation;
     before.worker_steps.resize(workers->size());
-    DataSchedule schedule(before.position, worker_lanes_);
+    for (size_t i = 0; i < workers->size(); ++i) before.worker_steps[i] -= group.steps_of(i);
+    DataSchedule schedule(before.position, placed_.worker_lanes());
     int64_t loop_steps = before.loop_steps;
     const auto state = [&] {
       TrainingState now = before;
-      now.steps += group.steps();
-      now.rows += group.rows();
+      now.steps = fit->steps();
+      now.rows = fit->rows();
       now.loop_steps = loop_steps;
       for (size_t i = 0; i < workers->size(); ++i) now.worker_steps[i] += group.steps_of(i);
       now.position = schedule.position();
       now.validation = result.validation;
+      fit->mark();
       return now;
     };
     const auto is_over = [&] {
       return options.patience > 0 && since_best(result.validation) >= options.patience;
     };
+    is_trained_ = true;
     result.epochs = schedule.first_epoch(options.epochs);
     while (result.epochs < options.epochs && !is_over()) {
       const int64_t epoch = result.epochs;
@@ -196,163 +258,18 @@ class Trainer::Impl {
         schedule.leave_out(end);
         loop_steps = 0;
       }
-      if (validation != nullptr) {
-        SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*validation, options));
-        result.validation.push_back(evaluated);
-        if (options.on_validation) options.on_validation(result.epochs, evaluated);
-        if (options.on_progress) {
-          latest.steps = group.steps();
-          latest.rows = group.rows();
-          latest.epoch = epoch;
-          latest.fraction = static_cast<double>(end) / static_cast<double>(options.epochs);
-          latest.validation = evaluated;
-          options.on_progress(latest);
-        }
+      if (fit->validation != nullptr) {
+        SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*fit->validation, options));
+        fit->evaluated(evaluated, epoch, end);
       }
       if (saver != nullptr && saver->is_due(true)) saver->save(state());
     }
-    if (saver != nullptr) {
-      saver->save_last(state());
-      result.checkpoints = saver->report();
-      result.checkpoints.resumed_from = saver->resumed_from();
-      result.checkpoints.steps_before = before.steps;
-      result.checkpoints.rows_before = before.rows;
-    }
-    group.report(&result);
-    if (!options.synchronous) result.updates = result.steps;
-    SR_ASSIGN_OR_RETURN(const std::vector<TaskStats> ps, ps_stats());
-    result.tasks.insert(result.tasks.begin(), ps.begin(), ps.end());
-    return result;
+    if (saver != nullptr) saver->save_last(state());
+    // The model is there until its last figure is known.
+    SR_ASSIGN_OR_RETURN(result.tasks, placed_.ps_stats());
+    return {};
   }
 
-  Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
-    SR_ASSIGN_OR_RETURN(
-        task::LoopOptions loop,
-        inference_loop(data, options, {distributed_.loss, distributed_.prediction}));
-    loop.fetches = {{.name = distributed_.loss, .keep = task::Keep::kMean},
-                    {.name = distributed_.loss, .keep = task::Keep::kEach}};
-    if (model_.is_binary) {
-      loop.fetches.push_back({.name = distributed_.prediction, .keep = task::Keep::kEach});
-      loop.kept_columns = {kLabel};
-      if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
-    }
-    loop.lanes = 0;
-    Scores scores;
-    LoopGroup group(cluster_, *workers, quiet(options), [&](const StepOutputs& step) {
-      for (const auto& [index, value] : step.values.values) {
-        if (index == 1) {
-          scores.loss_sum += static_cast<double>(value.data<const float>()[0]) *
-                             static_cast<double>(step.values.rows);
-          scores.rows += step.values.rows;
-        }
-        if (index == 2) append(value, &scores.scores);
-        if (index == 3) append(value, &scores.labels);
-        if (index == 4) append(value, &scores.truths);
-      }
-    });
-    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
-    FitResult totals;
-    group.report(&totals);
-    EvalResult result;
-    result.rows = totals.rows;
-    result.rows_skipped = totals.rows_skipped;
-    result.seconds = totals.seconds;
-    result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
-    if (!model_.is_binary) return result;
-    SR_RETURN_IF_ERROR(check_finite(scores.scores));
-    SR_ASSIGN_OR_RETURN(result.log_loss, data::log_loss(scores.scores, scores.labels));
-    if (has_one_class(scores.labels)) {
-      result.auc = std::numeric_limits<double>::quiet_NaN();
-      return result;
-    }
-    SR_ASSIGN_OR_RETURN(result.auc, data::auc(scores.scores, scores.labels));
-    if (scores.truths.size() == scores.labels.size() && !scores.truths.empty()) {
-      SR_ASSIGN_OR_RETURN(const double most, data::auc(scores.truths, scores.labels));
-      result.best_auc = most;
-    }
-    return result;
-  }
-
-  Result<Tensor> predict(const data::DataSpec& data, const FitOptions& options) {
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions(options.compute_dtype));
-    SR_ASSIGN_OR_RETURN(task::LoopOptions loop,
-                        inference_loop(data, options, {distributed_.prediction}));
-    loop.fetches = {{.name = distributed_.prediction, .keep = task::Keep::kEach}};
-    // One lane of one worker sees the rows in their order.
-    loop.lanes = 1;
-    std::vector<float> values;
-    tensor::Shape shape;
-    Status failed;
-    LoopGroup group(cluster_, {workers->front()}, quiet(options), [&](const StepOutputs& step) {
-      const Tensor& value = step.values.values.front().second;
-      if (value.shape().rank() < 1) {
-        failed = invalid_argument("the prediction '{}' has no rows", model_.prediction);
-        return;
-      }
-      shape = value.shape();
-      append(value, &values);
-    });
-    SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
-    SR_RETURN_IF_ERROR(failed);
-    if (values.empty()) return Tensor::zeros(DType::kFloat32, {0});
-    // One probability for each row, whatever the logit's shape was.
-    if (model_.is_binary) shape = {static_cast<int64_t>(values.size())};
-    int64_t width = 1;
-    for (int i = 1; i < shape.rank(); ++i) width *= shape.dim(i);
-    shape.set_dim(0, static_cast<int64_t>(values.size()) / std::max<int64_t>(1, width));
-    return Tensor::of<float>(shape, values);
-  }
-
-  Result<Tensor> read_variable(const std::string& name) {
-    const ModelVariable* const variable = model_.find_variable(name);
-    if (variable == nullptr) {
-      std::vector<std::string> names;
-      for (const ModelVariable& known : model_.variables) names.push_back(known.name);
-      return base::not_found("the model has no variable '{}'; it has {}", name,
-                             fmt::join(names, ", "));
-    }
-    const std::vector<std::string>& parts = distributed_.variables.at(name).reads;
-    if (parts.size() == 1) return read_part(parts[0], variable->options.dtype, variable->shape);
-    Tensor out = Tensor::zeros(DType::kFloat32, variable->shape);
-    const int64_t rows = variable->shape.dim(0);
-    const int64_t dim = variable->shape.dim(1);
-    const auto count = static_cast<int64_t>(parts.size());
-    float* const table = out.data<float>().data();
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t mine = (rows - k + count - 1) / count;
-      SR_ASSIGN_OR_RETURN(const Tensor part,
-                          read_part(parts[static_cast<size_t>(k)], DType::kFloat32, {mine, dim}));
-      const float* const from = part.data<const float>().data();
-      for (int64_t i = 0; i < mine; ++i) {
-        std::copy_n(from + i * dim, dim, table + (i * count + k) * dim);
-      }
-    }
-    return out;
-  }
-
-  Result<std::vector<TaskStats>> ps_stats() {
-    std::vector<TaskStats> stats;
-    for (const service::TaskReport& report : ps_status_->ask(kReachDeadline)) {
-      SR_RETURN_IF_ERROR(report.status);
-      const metrics::Readings& figures = report.figures;
-      const auto seconds = [&](const char* name) {
-        return static_cast<double>(figures.value(name)) * 1e-9;
-      };
-      stats.push_back({.task = app::task_name("ps", static_cast<int>(stats.size())),
-                       .steps = figures.value("sidereal_task_steps_total"),
-                       .bytes_in = figures.value("sidereal_task_received_bytes_total"),
-                       .bytes_out = figures.value("sidereal_task_sent_bytes_total"),
-                       .compute_s = seconds("sidereal_lane_busy_seconds_total"),
-                       .wait_s = seconds("sidereal_lane_spin_seconds_total") +
-                                 seconds("sidereal_lane_sleep_seconds_total")});
-    }
-    return stats;
-  }
-
-  [[nodiscard]] const CompiledModel& model() const { return model_; }
-
- private:
   static FitOptions quiet(const FitOptions& options) {
     FitOptions out = options;
     out.on_progress = nullptr;
@@ -379,27 +296,79 @@ class Trainer::Impl {
     return validation.empty() ? 0 : static_cast<int64_t>(validation.size() - 1 - best);
   }
 
-  /// What saves as `options` say, nullptr if they say nothing; variables and `before` are as a
-  /// checkpoint has them that training goes on from.
-  Result<std::unique_ptr<Checkpointing>> open_checkpoints(const data::DataSpec& data,
-                                                          const FitOptions& options,
-                                                          TrainingState* before) {
-    if (options.checkpoints.directory.empty()) return std::unique_ptr<Checkpointing>();
-    Checkpointing::Context context;
-    context.session = first_.get();
-    context.nodes = &distributed_.saving;
-    context.lanes = replicas();
-    context.tell = options.on_warning;
-    if (context.tell == nullptr) {
-      context.tell = [](const std::string& text) { base::log_warning("checkpoint {}", text); };
+  /// What saves as the options say, nullptr if they say nothing; variables, and all that the fit
+  /// counts, are as the checkpoint has them that training goes on from, or as they began.
+  Result<std::unique_ptr<Checkpointing>> open_checkpoints(Fit* fit, TrainingState* before) {
+    std::unique_ptr<Checkpointing> saver;
+    CheckpointReport& report = fit->result.checkpoints;
+    bool is_found = false;
+    const std::string identity = data_identity(fit->data);
+    if (!fit->checkpoints.directory.empty()) {
+      Checkpointing::Context context;
+      context.session = placed_.first();
+      context.nodes = &placed_.distributed().saving;
+      context.lanes = placed_.replicas();
+      context.report = &report;
+      context.tell = [fit](const std::string& text) { fit->tell(text); };
+      SR_ASSIGN_OR_RETURN(saver, Checkpointing::open(fit->checkpoints, std::move(context)));
+      SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
+      is_found = found.has_value();
+      if (is_found) *before = *found;
+      saver->start(*before);
     }
-    SR_ASSIGN_OR_RETURN(auto saver, Checkpointing::open(options.checkpoints, std::move(context)));
-    const std::string identity = data_identity(data);
-    SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
-    if (found.has_value()) *before = *found;
     before->data = identity;
-    saver->start(*before);
+    const std::string from = saver == nullptr ? "" : saver->resumed_from();
+    if (fit->is_begun) {
+      if (!is_found && !fit->may_begin_anew) {
+        return base::data_loss("no checkpoint of this training is left in '{}'",
+                               fit->checkpoints.directory);
+      }
+      fit->go_back(*before, from, placed_.replaced());
+    } else {
+      fit->first_steps = report.steps_before = before->steps;
+      fit->first_rows = report.rows_before = before->rows;
+      report.resumed_from = from;
+    }
+    fit->stands_at(*before);
+    if (!fit->is_begun && fit->options.restores && !is_found && !fit->may_begin_anew) {
+      // What earlier fits have taught the model is nowhere else.
+      saver->save_last(*before);
+      if (report.saved == 0) {
+        return base::failed_precondition(
+            "what a lost task held could not be restored: the first checkpoint was not saved: {}",
+            report.first_failure);
+      }
+    }
+    fit->is_begun = true;
+    fit->checkpoints.resume = "auto";
     return saver;
+  }
+
+  /// After a failure: Ok when a task was lost and the fit can go on; else why it ends.
+  Status recover(Status failure, Fit* fit) {
+    const FitOptions& options = fit->options;
+    const bool can_go_back = fit->is_begun || fit->may_begin_anew;
+    if (!options.restores || !can_go_back) return failure;
+    const auto is_loss = [&] {
+      return failure.code() == StatusCode::kUnavailable || failure.code() == StatusCode::kAborted ||
+             !placed_.lost_tasks().empty();
+    };
+    if (failure.code() == StatusCode::kCancelled || !is_loss()) return failure;
+    fit->lost_at = steady_clock::now();
+    while (true) {
+      // It may be lost for good.
+      SR_RETURN_IF_ERROR(base::with_context(cluster_->check_alive(), base::message_of(failure)));
+      SR_RETURN_IF_ERROR(fit->count_loss(failure));
+      const Status again =
+          placed_.place_again(std::chrono::duration_cast<milliseconds>(
+                                  std::chrono::duration<double>(options.restart_timeout_s)),
+                              options.cancelled);
+      if (again.ok()) return {};
+      if (again.code() != StatusCode::kUnavailable && again.code() != StatusCode::kAborted) {
+        return base::with_context(again, base::message_of(failure));
+      }
+      failure = again;
+    }
   }
 
   Status check(const FitOptions& options) const {
@@ -411,11 +380,8 @@ class Trainer::Impl {
     if (options.trace_first < 0) {
       return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);
     }
+    SR_RETURN_IF_ERROR(check_recovery(options, *cluster_));
     return check_synchronous(options);
-  }
-
-  [[nodiscard]] int64_t replicas() const {
-    return std::accumulate(worker_lanes_.begin(), worker_lanes_.end(), int64_t{0});
   }
 
   Status check_synchronous(const FitOptions& options) const {
@@ -431,74 +397,23 @@ class Trainer::Impl {
           "ended",
           options.steps_in_flight);
     }
-    if (wanted >= 0 && wanted <= replicas()) return {};
+    if (wanted >= 0 && wanted <= placed_.replicas()) return {};
     return invalid_argument(
         "replicas_to_aggregate is {}; the cluster has {} replicas, the lanes of its workers "
         "(0: all)",
-        wanted, replicas());
-  }
-
-  /// Who asks the tasks of some jobs of the cluster how they are.
-  Result<std::unique_ptr<service::StatusClient>> status_of(const std::vector<std::string>& jobs) {
-    cluster::ClusterSpec asked;
-    for (const std::string& job : jobs) {
-      SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses,
-                          cluster_->spec().addresses(job));
-      SR_RETURN_IF_ERROR(asked.add_job(job, addresses));
-    }
-    return service::StatusClient::create(asked, cluster_->security());
-  }
-
-  /// Asks all tasks of the jobs ps and worker, until they answer, who they are.
-  Status reach_tasks() {
-    SR_ASSIGN_OR_RETURN(const auto credentials,
-                        security::Credentials::create(cluster_->security()));
-    SR_ASSIGN_OR_RETURN(ps_status_, status_of({"ps"}));
-    SR_ASSIGN_OR_RETURN(const auto everybody, status_of({"ps", "worker"}));
-    const auto until = steady_clock::now() + kReachDeadline;
-    while (true) {
-      const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
-      std::vector<service::TaskReport> reports = everybody->ask(std::max(left, milliseconds(1)));
-      const auto lost = std::find_if(reports.begin(), reports.end(),
-                                     [](const auto& report) { return !report.status.ok(); });
-      if (lost == reports.end()) {
-        take_tasks(reports);
-        return {};
-      }
-      SR_RETURN_IF_ERROR(cluster_->check_alive());
-      Status missing = lost->status;
-      // gRPC does not say that the other side hung up for a secret.
-      SR_RETURN_IF_ERROR(base::with_context(
-          security::check_credentials(lost->address, credentials.get(), kCheckDeadline),
-          fmt::format("{} at {}", lost->task, lost->address)));
-      const bool may_come = missing.code() == StatusCode::kUnavailable ||
-                            missing.code() == StatusCode::kDeadlineExceeded;
-      if (!may_come || steady_clock::now() + kAskAgain >= until) return missing;
-      std::this_thread::sleep_for(kAskAgain);
-    }
-  }
-
-  void take_tasks(const std::vector<service::TaskReport>& reports) {
-    for (const service::TaskReport& report : reports) {
-      const int lanes =
-          static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
-      if (report.task.starts_with("/job:ps/")) {
-        topology_.ps_lanes.push_back(lanes);
-      } else {
-        worker_lanes_.push_back(lanes);
-      }
-    }
+        wanted, placed_.replicas());
   }
 
   /// Sessions that train as `options` say. When in step, `synchronous_` is what they run.
   Result<const std::vector<WorkerSession>*> training_sessions(const FitOptions& options) {
-    if (!options.synchronous) return sessions(options.compute_dtype);
+    if (!options.synchronous) return placed_.sessions(options.compute_dtype);
     const int64_t wanted = options.replicas_to_aggregate;
-    const bool has_spares = wanted != 0 && wanted < replicas();
-    SR_ASSIGN_OR_RETURN(synchronous_, synchronize(model_, distributed_, has_spares, registry_));
+    const bool has_spares = wanted != 0 && wanted < placed_.replicas();
+    SR_ASSIGN_OR_RETURN(synchronous_,
+                        synchronize(model_, placed_.distributed(), has_spares, placed_.registry()));
     SR_ASSIGN_OR_RETURN(chief_workers_,
-                        sessions(options.compute_dtype, synchronous_.graph,
-                                 has_spares ? "synchronous with spares" : "synchronous"));
+                        placed_.sessions(options.compute_dtype, synchronous_.graph,
+                                         has_spares ? "synchronous with spares" : "synchronous"));
     return chief_workers_;
   }
 
@@ -509,7 +424,8 @@ class Trainer::Impl {
     first_step_ += kStepsOfLoop;
     return chief_workers_->front()
         .session
-        ->run({{kReplicas, Tensor::scalar(replicas())}, {kFirstStep, Tensor::scalar(first_step_)}},
+        ->run({{kReplicas, Tensor::scalar(placed_.replicas())},
+               {kFirstStep, Tensor::scalar(first_step_)}},
               synchronous_.begin, {}, {.timeout = kReadDeadline})
         .status();
   }
@@ -519,11 +435,11 @@ class Trainer::Impl {
     const int64_t wanted = options.replicas_to_aggregate;
     ChiefLoop chief;
     chief.session = chief_workers_->front().session;
-    chief.replicas = replicas();
+    chief.replicas = placed_.replicas();
     chief.leave = synchronous_.leave;
     chief.loop.targets = synchronous_.apply;
     chief.loop.constants = {
-        rate, {kReplicasToAggregate, Tensor::scalar(wanted == 0 ? replicas() : wanted)}};
+        rate, {kReplicasToAggregate, Tensor::scalar(wanted == 0 ? placed_.replicas() : wanted)}};
     chief.loop.steps = kStepsOfChief;
     return chief;
   }
@@ -536,39 +452,6 @@ class Trainer::Impl {
       return base::internal("the number of the step is no number");
     }
     return read[0].data<const int64_t>()[0] - first_step_;
-  }
-
-  /// A session to each worker whose products are computed in `compute_dtype`.
-  Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype) {
-    return sessions(compute_dtype, distributed_.graph, "");
-  }
-
-  /// `kind` is what `graph` does, for sessions that are there already.
-  Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype,
-                                                     const ir::Graph& graph,
-                                                     const std::string& kind) {
-    const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
-    if (!is_new) return &at->second;
-    std::vector<WorkerSession> made(worker_lanes_.size());
-    const Status status = for_all(made.size(), [&](size_t i) -> Status {
-      const int index = static_cast<int>(i);
-      service::SessionOptions options = cluster_->session_options();
-      options.state_group = state_group_;
-      options.compute_dtype = compute_dtype;
-      options.connect_timeout = kReachDeadline;
-      SR_ASSIGN_OR_RETURN(made[i].session,
-                          service::Session::create(cluster_->target("worker", index),
-                                                   on_worker(graph, index, registry_), options));
-      made[i].task = app::task_name("worker", index);
-      made[i].lanes = worker_lanes_[i];
-      return {};
-    });
-    if (!status.ok()) {
-      sessions_.erase(at);
-      return status;
-    }
-    at->second = std::move(made);
-    return &at->second;
   }
 
   [[nodiscard]] task::LoopOptions training_loop(const data::DataSpec& data,
@@ -610,7 +493,7 @@ class Trainer::Impl {
     in_order.shuffle_rows = 0;
     loop.source = data::to_json(in_order);
     SR_ASSIGN_OR_RETURN(const std::vector<std::string> inputs,
-                        placeholders_of(distributed_.graph, outputs));
+                        placeholders_of(placed_.distributed().graph, outputs));
     for (const std::string& input : inputs) loop.columns.emplace_back(input, input);
     loop.batch_size = options.batch_size;
     // Nothing is pushed, so the next pull may always be on its way.
@@ -618,26 +501,10 @@ class Trainer::Impl {
     return loop;
   }
 
-  Result<Tensor> read_part(const std::string& node, DType dtype, const tensor::Shape& shape) {
-    SR_ASSIGN_OR_RETURN(std::vector<Tensor> read,
-                        first_->run({}, {node}, {}, {.timeout = kReadDeadline}));
-    if (read.size() != 1 || read[0].dtype() != dtype || read[0].shape() != shape) {
-      return base::internal("'{}' is not {} {}", node, tensor::name_of(dtype), shape.to_string());
-    }
-    return std::move(read[0]);
-  }
-
   app::Cluster* cluster_;
-  CompiledModel model_;
-  ir::OpRegistry registry_;
-  std::unique_ptr<service::StatusClient> ps_status_;
-  Topology topology_;
-  std::vector<int> worker_lanes_;
-  DistributedModel distributed_;
-  std::string state_group_;
-  /// By compute_dtype and kind.
-  std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>> sessions_;
-  std::shared_ptr<service::Session> first_;  // Of the first worker.
+  PlacedModel placed_;
+  const CompiledModel& model_;
+  bool is_trained_ = false;  // Variables may have others than their first values.
   // Of the latest fit in step.
   SynchronousModel synchronous_;
   const std::vector<WorkerSession>* chief_workers_ = nullptr;

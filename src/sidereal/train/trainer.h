@@ -77,7 +77,11 @@ struct CheckpointReport {
   std::string resumed_from = {};  ///< Prefix of a checkpoint; "": the training began.
   int64_t steps_before = 0;       ///< Of it, of all workers.
   int64_t rows_before = 0;
-  int64_t rows_lost = 0;  ///< That were read before and learned from by nobody.
+  int64_t rows_lost = 0;   ///< That were read before and learned from by nobody.
+  int64_t recoveries = 0;  ///< Losses of tasks that the fit went on after.
+  /// Learned from in vain, as they came after the checkpoint that was restored, and then again; as
+  /// far as workers had told.
+  int64_t rows_again = 0;
   int64_t saved = 0;
   int64_t failed = 0;
   std::string latest = {};         ///< Prefix of the latest that was saved.
@@ -111,6 +115,13 @@ struct FitOptions {
   int64_t trace_first = 0;
   int64_t trace_end = 0;
   CheckpointOptions checkpoints = {};
+  /// A task that is lost does not end the fit, which needs checkpoints for that: when the task is
+  /// there again, all variables get the values of the newest one, or of the begin, and training
+  /// goes on at the row where that was saved. Who starts the task is the cluster's to say.
+  bool restores = false;
+  /// With `restores`: losses without a checkpoint between them, before the fit ends.
+  int64_t losses_max = 5;
+  double restart_timeout_s = 120;  ///< With `restores`: until a lost task is there again.
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch, which counts from 1.
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
@@ -133,7 +144,8 @@ struct FitResult {
   double loss = 0;            ///< Mean of the last steps.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
-  /// One per epoch when there is validation data, with those before.
+  /// One per epoch when there is validation data, with those before; epochs are evaluated again
+  /// that are trained again.
   std::vector<EvalResult> validation;
   CheckpointReport checkpoints;
   std::vector<TaskStats> tasks;

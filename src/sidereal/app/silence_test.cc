@@ -1,0 +1,81 @@
+#include "sidereal/service/silence.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/processes.h"
+
+namespace sidereal::app {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSilence(1'000);
+
+class Silence : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
+    servers_ = std::make_unique<ProcessCluster>(2);
+    cluster::ClusterSpec cluster;
+    ASSERT_TRUE(
+        cluster.add_job("w", std::vector<std::string>{servers_->address(0), servers_->address(1)})
+            .ok());
+    auto made = service::SilenceWatch::create(cluster, {}, kSilence);
+    ASSERT_TRUE(made.ok()) << made.status();
+    watch_ = *std::move(made);
+  }
+  /// What it finds until it finds something.
+  std::vector<service::SilentTask> find(double limit_s = 60) {
+    std::vector<service::SilentTask> found;
+    eventually(
+        [&] {
+          found = watch_->look();
+          return !found.empty();
+        },
+        limit_s);
+    return found;
+  }
+
+  std::unique_ptr<ProcessCluster> servers_;
+  std::unique_ptr<service::SilenceWatch> watch_;
+};
+
+TEST_F(Silence, of_a_stopped_process_is_found_once_and_again_after_it_has_answered) {
+  EXPECT_THAT(watch_->look(), ::testing::IsEmpty());
+  const int64_t pid = servers_->status(1).pid();
+  for (int i = 0; i < 2; ++i) {
+    servers_->process(1).signal(SIGSTOP);
+    const std::vector<service::SilentTask> found = find();
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_EQ(found[0].task, "/job:w/replica:0/task:1");
+    EXPECT_EQ(found[0].pid, pid);
+    EXPECT_GE(found[0].silent_s, 1);
+    EXPECT_THAT(find(2), ::testing::IsEmpty());
+    servers_->process(1).signal(SIGCONT);
+    ASSERT_TRUE(servers_->is_up(1));
+    EXPECT_THAT(watch_->look(), ::testing::IsEmpty());
+  }
+}
+
+TEST_F(Silence, of_who_has_not_answered_yet_is_none) {
+  servers_->kill(0);
+  EXPECT_THAT(find(2), ::testing::IsEmpty());
+  servers_->start(0);
+  ASSERT_TRUE(servers_->is_up(0));
+  EXPECT_THAT(watch_->look(), ::testing::IsEmpty());
+  servers_->kill(0);
+  ASSERT_EQ(find().size(), 1U);
+}
+
+TEST_F(Silence, must_be_longer_than_nothing) {
+  cluster::ClusterSpec cluster;
+  ASSERT_TRUE(cluster.add_job("w", std::vector<std::string>{servers_->address(0)}).ok());
+  EXPECT_EQ(service::SilenceWatch::create(cluster, {}, milliseconds(0)).status().code(),
+            StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace sidereal::app

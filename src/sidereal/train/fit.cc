@@ -1,0 +1,132 @@
+#include "sidereal/train/fit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
+
+namespace sidereal::train {
+
+using std::chrono::steady_clock;
+
+Fit::Fit(app::Cluster* cluster, const data::DataSpec& data, const FitOptions& options,
+         const data::DataSpec* validation)
+    : data(data),
+      options(options),
+      validation(validation),
+      checkpoints(options.checkpoints),
+      group(cluster, {}, watched(), [this](const StepOutputs& step) {
+        if (step.values.lane != 0) return;
+        const auto values = step.values.values.front().second.data<const float>();
+        result.losses.insert(result.losses.end(), values.begin(), values.end());
+      }) {}
+
+FitOptions Fit::watched() {
+  FitOptions out = options;
+  if (!options.on_progress) return out;
+  out.on_progress = [this](const Progress& now) {
+    shown_ = now;
+    if (!result.validation.empty()) shown_.validation = result.validation.back();
+    options.on_progress(shown_);
+  };
+  return out;
+}
+
+void Fit::stands_at(const TrainingState& state) {
+  steps_offset_ = state.steps - group.steps();
+  rows_offset_ = state.rows - group.rows();
+}
+
+void Fit::mark() {
+  marks_[steps()] = {
+      .losses = result.losses.size(), .updates = result.updates, .rows_skipped = rows_skipped()};
+}
+
+void Fit::go_back(const TrainingState& to, const std::string& from,
+                  const std::vector<std::string>& replaced) {
+  const auto found = marks_.find(to.steps);
+  const Mark then = found == marks_.end() ? Mark() : found->second;
+  const int64_t steps_again = std::max<int64_t>(steps() - to.steps, 0);
+  const int64_t rows_again = std::max<int64_t>(rows() - to.rows, 0);
+  skipped_in_vain_ += rows_skipped() - then.rows_skipped;
+  result.updates = then.updates;
+  result.losses.resize(std::min(result.losses.size(), then.losses));
+  ++result.checkpoints.recoveries;
+  result.checkpoints.rows_again += rows_again;
+  std::string who = "a connection was lost";
+  if (!replaced.empty()) {
+    who = base::join(replaced, ", ") + (replaced.size() > 1 ? " were" : " was") +
+          " lost and started again";
+  }
+  tell(fmt::format(
+      "{}: all variables are as {} after {:.1f} s; {} rows in {} steps since then are trained "
+      "again, {} rows are lost",
+      who, from.empty() ? "they began" : "in " + from,
+      std::chrono::duration<double>(steady_clock::now() - lost_at).count(), rows_again, steps_again,
+      result.checkpoints.rows_lost));
+}
+
+Status Fit::count_loss(const Status& failure) {
+  if (result.checkpoints.saved > saved_at_loss_) losses_in_a_row_ = 0;
+  saved_at_loss_ = result.checkpoints.saved;
+  if (++losses_in_a_row_ > options.losses_max) {
+    return base::with_context(
+        failure, fmt::format("tasks were lost {} times and no checkpoint was saved in between, "
+                             "which is enough",
+                             losses_in_a_row_));
+  }
+  tell(fmt::format("training waits for a task that was lost: {}", base::message_of(failure)));
+  return {};
+}
+
+void Fit::evaluated(const EvalResult& evaluated, int64_t epoch, int64_t ended) {
+  result.validation.push_back(evaluated);
+  if (options.on_validation) options.on_validation(result.epochs, evaluated);
+  if (!options.on_progress) return;
+  shown_.steps = group.steps();
+  shown_.rows = group.rows();
+  shown_.epoch = epoch;
+  shown_.fraction = static_cast<double>(ended) / static_cast<double>(options.epochs);
+  shown_.validation = evaluated;
+  options.on_progress(shown_);
+}
+
+FitResult Fit::end() {
+  group.report(&result);
+  result.steps = steps() - first_steps;
+  result.rows = rows() - first_rows;
+  result.rows_skipped = rows_skipped();
+  if (!options.synchronous) result.updates = result.steps;
+  return std::move(result);
+}
+
+void Fit::tell(const std::string& text) const {
+  if (options.on_warning) {
+    options.on_warning(text);
+  } else {
+    base::log_warning("{}", text);
+  }
+}
+
+Status check_recovery(const FitOptions& options, const app::Cluster& cluster) {
+  if (!options.restores) return {};
+  if (options.checkpoints.directory.empty()) {
+    return base::invalid_argument(
+        "what a lost task held is restored from checkpoints, and there is no directory of them: "
+        "give one");
+  }
+  if (options.losses_max < 1) {
+    return base::invalid_argument("losses_max is {}; it must be 1 or more", options.losses_max);
+  }
+  if (!(options.restart_timeout_s > 0 && options.restart_timeout_s < 1e9)) {
+    return base::invalid_argument("restart_timeout_s is {}; it must be above 0",
+                                  options.restart_timeout_s);
+  }
+  if (cluster.restarts()) return {};
+  return base::failed_precondition(
+      "this cluster starts no task again that is lost: make it with on_ps_loss='restore' "
+      "(LocalClusterOptions::restarts)");
+}
+
+}  // namespace sidereal::train

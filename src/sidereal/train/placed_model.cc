@@ -1,0 +1,271 @@
+#include "sidereal/train/placed_model.h"
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "sidereal/ops/ops.h"
+#include "sidereal/security/channel.h"
+#include "sidereal/sys/posix/posix.h"
+
+namespace sidereal::train {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using tensor::DType;
+using tensor::Tensor;
+
+constexpr milliseconds kReachDeadline(10'000);
+constexpr milliseconds kAskAgain(100);
+/// Who does not answer for so long is asked again: somebody else may be there by then.
+constexpr milliseconds kAskDeadline(5'000);
+constexpr milliseconds kCheckDeadline(2'000);
+constexpr milliseconds kInitializeDeadline(600'000);
+constexpr milliseconds kReadDeadline(600'000);
+
+/// Calls `work` for each index below `count`, all at once; the first error by index.
+Status for_all(size_t count, const std::function<Status(size_t)>& work) {
+  std::vector<Status> results(count);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < count; ++i) threads.emplace_back([&, i] { results[i] = work(i); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& result : results) SR_RETURN_IF_ERROR(result);
+  return {};
+}
+
+}  // namespace
+
+PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model)
+    : cluster_(cluster), model_(std::move(model)) {
+  ops::register_all(&registry_);
+}
+
+Status PlacedModel::place() {
+  SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, nullptr));
+  return give_first_values();
+}
+
+Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>& cancelled) {
+  close_sessions();
+  const Status reached = reach_tasks(limit, cancelled);
+  const bool may_come =
+      reached.code() == StatusCode::kUnavailable || reached.code() == StatusCode::kDeadlineExceeded;
+  if (may_come) {
+    return base::deadline_exceeded("not all tasks were there again within {:.0f} s: {}",
+                                   std::chrono::duration<double>(limit).count(),
+                                   base::message_of(reached));
+  }
+  SR_RETURN_IF_ERROR(reached);
+  const Status placed = give_first_values();
+  if (!placed.ok()) close_sessions();
+  // A task that was lost meanwhile may come again.
+  if (placed.code() != StatusCode::kDeadlineExceeded) return placed;
+  return base::unavailable("{}", base::message_of(placed));
+}
+
+Status PlacedModel::give_first_values() {
+  SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
+  state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
+  SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
+                      make_sessions("float32", distributed_.graph, ""));
+  const std::shared_ptr<service::Session> first = workers->front().session;
+  SR_RETURN_IF_ERROR(
+      first->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline}).status());
+  first_ = first;
+  return {};
+}
+
+/// All at once: one of a worker that is gone takes a while.
+void PlacedModel::close_sessions() {
+  std::vector<std::shared_ptr<service::Session>> all;
+  for (const auto& [kind, workers] : sessions_) {
+    for (const WorkerSession& worker : workers) all.push_back(worker.session);
+  }
+  // What becomes of a session that was lost already is nothing to tell.
+  static_cast<void>(for_all(all.size(), [&](size_t i) { return all[i]->close(); }).ok());
+  sessions_.clear();
+  first_ = nullptr;
+}
+
+std::vector<std::string> PlacedModel::lost_tasks() {
+  std::vector<std::string> out;
+  for (const service::TaskReport& report : everybody_->ask(kAskDeadline)) {
+    const auto known = incarnations_.find(report.task);
+    const bool is_same =
+        report.status.ok() && known != incarnations_.end() && known->second == report.incarnation;
+    if (!is_same) out.push_back(report.task);
+  }
+  return out;
+}
+
+/// Who asks the tasks of some jobs of the cluster how they are.
+Result<std::unique_ptr<service::StatusClient>> PlacedModel::status_of(
+    const std::vector<std::string>& jobs) {
+  cluster::ClusterSpec asked;
+  for (const std::string& job : jobs) {
+    SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, cluster_->spec().addresses(job));
+    SR_RETURN_IF_ERROR(asked.add_job(job, addresses));
+  }
+  return service::StatusClient::create(asked, cluster_->security());
+}
+
+/// Asks all tasks of the jobs ps and worker, until they answer, who they are.
+Status PlacedModel::reach_tasks(milliseconds limit, const std::function<bool()>& cancelled) {
+  SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(cluster_->security()));
+  SR_ASSIGN_OR_RETURN(ps_status_, status_of({"ps"}));
+  SR_ASSIGN_OR_RETURN(everybody_, status_of({"ps", "worker"}));
+  const auto until = steady_clock::now() + limit;
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    std::vector<service::TaskReport> reports =
+        everybody_->ask(std::clamp(left, milliseconds(1), kAskDeadline));
+    const auto lost = std::find_if(reports.begin(), reports.end(),
+                                   [](const auto& report) { return !report.status.ok(); });
+    if (lost == reports.end()) {
+      take_tasks(reports);
+      return {};
+    }
+    SR_RETURN_IF_ERROR(cluster_->check_alive());
+    Status missing = lost->status;
+    // gRPC does not say that the other side hung up for a secret.
+    SR_RETURN_IF_ERROR(base::with_context(
+        security::check_credentials(lost->address, credentials.get(), kCheckDeadline),
+        fmt::format("{} at {}", lost->task, lost->address)));
+    const bool may_come = missing.code() == StatusCode::kUnavailable ||
+                          missing.code() == StatusCode::kDeadlineExceeded;
+    if (!may_come || steady_clock::now() + kAskAgain >= until) return missing;
+    if (cancelled && cancelled()) return base::cancelled("interrupted");
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
+  const std::map<std::string, uint64_t> before = std::move(incarnations_);
+  incarnations_.clear();
+  replaced_.clear();
+  topology_ = {};
+  worker_lanes_.clear();
+  for (const service::TaskReport& report : reports) {
+    incarnations_[report.task] = report.incarnation;
+    const auto known = before.find(report.task);
+    if (known != before.end() && known->second != report.incarnation) {
+      replaced_.push_back(report.task);
+    }
+    const int lanes =
+        static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
+    if (report.task.starts_with("/job:ps/")) {
+      topology_.ps_lanes.push_back(lanes);
+    } else {
+      worker_lanes_.push_back(lanes);
+    }
+  }
+}
+
+int64_t PlacedModel::replicas() const {
+  return std::accumulate(worker_lanes_.begin(), worker_lanes_.end(), int64_t{0});
+}
+
+Result<const std::vector<WorkerSession>*> PlacedModel::sessions(const std::string& compute_dtype) {
+  return sessions(compute_dtype, distributed_.graph, "");
+}
+
+Result<const std::vector<WorkerSession>*> PlacedModel::sessions(const std::string& compute_dtype,
+                                                                const ir::Graph& graph,
+                                                                const std::string& kind) {
+  SR_RETURN_IF_ERROR(check_placed());
+  return make_sessions(compute_dtype, graph, kind);
+}
+
+Status PlacedModel::check_placed() const {
+  if (first_ != nullptr) return {};
+  return base::unavailable(
+      "the model's variables went with a task that was lost and did not come back; make another "
+      "model, and go on from the directory of its checkpoints if it has one");
+}
+
+Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
+    const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind) {
+  const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
+  if (!is_new) return &at->second;
+  std::vector<WorkerSession> made(worker_lanes_.size());
+  const Status status = for_all(made.size(), [&](size_t i) -> Status {
+    const int index = static_cast<int>(i);
+    service::SessionOptions options = cluster_->session_options();
+    options.state_group = state_group_;
+    options.compute_dtype = compute_dtype;
+    options.connect_timeout = kReachDeadline;
+    SR_ASSIGN_OR_RETURN(made[i].session,
+                        service::Session::create(cluster_->target("worker", index),
+                                                 on_worker(graph, index, registry_), options));
+    made[i].task = app::task_name("worker", index);
+    made[i].lanes = worker_lanes_[i];
+    return {};
+  });
+  if (!status.ok()) {
+    sessions_.erase(at);
+    return status;
+  }
+  at->second = std::move(made);
+  return &at->second;
+}
+
+Result<Tensor> PlacedModel::read_variable(const std::string& name) {
+  const ModelVariable* const variable = model_.find_variable(name);
+  if (variable == nullptr) {
+    std::vector<std::string> names;
+    for (const ModelVariable& known : model_.variables) names.push_back(known.name);
+    return base::not_found("the model has no variable '{}'; it has {}", name,
+                           fmt::join(names, ", "));
+  }
+  const std::vector<std::string>& parts = distributed_.variables.at(name).reads;
+  if (parts.size() == 1) return read_part(parts[0], variable->options.dtype, variable->shape);
+  Tensor out = Tensor::zeros(DType::kFloat32, variable->shape);
+  const int64_t rows = variable->shape.dim(0);
+  const int64_t dim = variable->shape.dim(1);
+  const auto count = static_cast<int64_t>(parts.size());
+  float* const table = out.data<float>().data();
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t mine = (rows - k + count - 1) / count;
+    SR_ASSIGN_OR_RETURN(const Tensor part,
+                        read_part(parts[static_cast<size_t>(k)], DType::kFloat32, {mine, dim}));
+    const float* const from = part.data<const float>().data();
+    for (int64_t i = 0; i < mine; ++i) {
+      std::copy_n(from + i * dim, dim, table + (i * count + k) * dim);
+    }
+  }
+  return out;
+}
+
+Result<Tensor> PlacedModel::read_part(const std::string& node, DType dtype,
+                                      const tensor::Shape& shape) {
+  SR_RETURN_IF_ERROR(check_placed());
+  SR_ASSIGN_OR_RETURN(std::vector<Tensor> read,
+                      first_->run({}, {node}, {}, {.timeout = kReadDeadline}));
+  if (read.size() != 1 || read[0].dtype() != dtype || read[0].shape() != shape) {
+    return base::internal("'{}' is not {} {}", node, tensor::name_of(dtype), shape.to_string());
+  }
+  return std::move(read[0]);
+}
+
+Result<std::vector<TaskStats>> PlacedModel::ps_stats() {
+  std::vector<TaskStats> stats;
+  for (const service::TaskReport& report : ps_status_->ask(kReachDeadline)) {
+    SR_RETURN_IF_ERROR(report.status);
+    const metrics::Readings& figures = report.figures;
+    const auto seconds = [&](const char* name) {
+      return static_cast<double>(figures.value(name)) * 1e-9;
+    };
+    stats.push_back({.task = app::task_name("ps", static_cast<int>(stats.size())),
+                     .steps = figures.value("sidereal_task_steps_total"),
+                     .bytes_in = figures.value("sidereal_task_received_bytes_total"),
+                     .bytes_out = figures.value("sidereal_task_sent_bytes_total"),
+                     .compute_s = seconds("sidereal_lane_busy_seconds_total"),
+                     .wait_s = seconds("sidereal_lane_spin_seconds_total") +
+                               seconds("sidereal_lane_sleep_seconds_total")});
+  }
+  return stats;
+}
+
+}  // namespace sidereal::train
