@@ -127,7 +127,7 @@ TEST(Model, TwoInputsOfOneNameAreRefused) {
   model.input("x", ir::DType::kFloat32, {3});
   const Output x = model.input("x", ir::DType::kFloat32, {3});
   EXPECT_FALSE(x.valid());
-  EXPECT_EQ(model.builder().status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(model.builder().status().code(), StatusCode::kAlreadyExists);
 }
 
 }  // namespace
