@@ -135,7 +135,7 @@ def _modules() -> tuple[Any, Any, Any]:
     except ImportError as error:
         raise errors.UnavailableError(
             "serve-model needs packages that are not installed: "
-            f"pip install 'sidereal[serving]' ({error})"
+            f"pip install '.[serving]' in Sidereal's sources ({error})"
         ) from None
     return _server, _models, uvloop
 
