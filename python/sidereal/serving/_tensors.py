@@ -55,7 +55,7 @@ def _shape_of(name: str, proto: Any, bytes_max: int, itemsize: int) -> tuple[int
     return shape
 
 
-def to_array(name: str, proto: Any, bytes_max: int) -> npt.NDArray[Any]:
+def to_array(name: str, proto: Any, bytes_max: int = 1 << 31) -> npt.NDArray[Any]:
     """The array of a TensorProto; strings are bytes in an array of objects. As in TensorFlow the
     last of too few values stands for the rest."""
     kind = _NAMES.get(proto.dtype)
