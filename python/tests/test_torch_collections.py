@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from torch_tables import PROTOCOLS, jagged, servers_fixture, st, torch
+from torch_servers import PROTOCOLS, jagged, servers_fixture, st, torch
 
 import sidereal as sr
 

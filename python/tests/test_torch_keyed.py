@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torch_tables import jagged, st, torch
+from torch_servers import jagged, st, torch
 
 import sidereal as sr
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from session_servers import PATIENCE_S, Processes, addresses, output_of
-from torch_tables import PROTOCOLS, ParameterServers, jagged, servers_fixture, st, torch
+from torch_servers import PROTOCOLS, ParameterServers, jagged, servers_fixture, st, torch
 
 import sidereal as sr
 
@@ -128,6 +128,9 @@ def test_batches_pulled_ahead_lack_the_pushes_of_as_many_steps(cluster: Any) -> 
         states = [table.detach().clone()]
         data = [jagged({"f": [[1, 2]]}) for _ in range(5)]
         for step, batch in enumerate(st.prefetch(data, model, depth)):
+            for one in data:  # What was asked for is there, before anything is pushed.
+                for started in one.__dict__.get("_sidereal_started", {}).values():
+                    started.pull.rows()
             found = model.tables(batch).values()
             seen = states[max(0, step - depth)]
             torch.testing.assert_close(found, seen[[1, 2]].sum(0, keepdim=True))
