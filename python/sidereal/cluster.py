@@ -165,3 +165,5 @@ class RemoteCluster(Cluster):
         options = SecurityOptions.from_environment() if security is None else security
         text = spec if isinstance(spec, str) else ClusterSpec(spec).to_json()
         super().__init__(_native.remote_cluster(text, options._to_native()))
+        #: What its servers want of who calls them.
+        self.security = options
