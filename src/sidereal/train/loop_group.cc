@@ -30,6 +30,20 @@ TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
 
 }  // namespace
 
+Status root_cause(app::Cluster* cluster, const Status& seen) {
+  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
+  const auto until = std::chrono::steady_clock::now() + kRootCauseWait;
+  while (std::chrono::steady_clock::now() < until) {
+    const Status lost = cluster->check_alive();
+    if (!lost.ok()) {
+      if (base::message_of(lost) == base::message_of(seen)) return seen;
+      return base::with_context(seen, base::message_of(lost));
+    }
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  return seen;
+}
+
 LoopGroup::LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
                      OnOutputs on_outputs)
     : cluster_(cluster),
@@ -80,7 +94,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
-  if (!status.ok()) return root_cause(status);
+  if (!status.ok()) return root_cause(cluster_, status);
   close_run();
   return {};
 }
@@ -189,21 +203,6 @@ Status LoopGroup::wait_for_all() {
   SR_RETURN_IF_ERROR(cluster_->check_alive());
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
   return base::deadline_exceeded("still running");
-}
-
-Status LoopGroup::root_cause(const Status& seen) {
-  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
-  const auto until = Clock::now() + kRootCauseWait;
-  std::unique_lock lock(mutex_);
-  while (Clock::now() < until) {
-    const Status lost = cluster_->check_alive();
-    if (!lost.ok()) {
-      if (base::message_of(lost) == base::message_of(seen)) return seen;
-      return base::with_context(seen, base::message_of(lost));
-    }
-    changed_.wait_for(lock, kLookEvery);
-  }
-  return seen;
 }
 
 void LoopGroup::close_run() {

@@ -16,11 +16,13 @@
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/channel.h"
 #include "sidereal/service/status_client.h"
+#include "sidereal/sys/posix/control_groups.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/data_position.h"
 #include "sidereal/train/distribute.h"
 #include "sidereal/train/loop_group.h"
+#include "sidereal/train/memory_plan.h"
 #include "sidereal/train/synchronize.h"
 
 namespace sidereal::train {
@@ -97,12 +99,14 @@ class Trainer::Impl {
 
   Status start() {
     SR_RETURN_IF_ERROR(reach_tasks());
+    SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::memory_limit()));
     SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
     state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
     SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, sessions("float32"));
     first_ = workers->front().session;
-    return first_->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline})
-        .status();
+    const Status made =
+        first_->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline}).status();
+    return made.ok() ? made : root_cause(cluster_, made);
   }
 
   Result<FitResult> fit(const data::DataSpec& data, const FitOptions& options,
