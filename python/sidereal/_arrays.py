@@ -1,5 +1,5 @@
-"""Takes NumPy arrays to the workers: as .npy files in a temporary folder, which every worker on
-this machine maps into its memory."""
+"""Takes NumPy arrays to the workers: as .npy files in memory, or in a temporary folder where there
+is little of it, which every worker on this machine maps."""
 
 from __future__ import annotations
 
@@ -200,6 +200,29 @@ def folder_for(nbytes: int) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def _files_of(columns: Mapping[str, np.ndarray]) -> Iterator[list[tuple[str, str]]]:
+    """(name, file) of each column. In memory the files have no name of their own: they end with
+    this process, however it ends, and workers of this machine open them by it."""
+    nbytes = sum(column.nbytes for column in columns.values())
+    with contextlib.ExitStack() as opened:
+        in_memory = _parent(nbytes) == SHARED_MEMORY and hasattr(os, "memfd_create")
+        folder = "" if in_memory else opened.enter_context(folder_for(nbytes))
+        files = []
+        for index, (name, column) in enumerate(columns.items()):
+            if in_memory:
+                handle = os.memfd_create(f"{PREFIX}{name}"[:100])
+                file = opened.enter_context(os.fdopen(handle, "wb"))
+                path = f"/proc/{os.getpid()}/fd/{handle}"
+            else:
+                path = os.path.join(folder, f"{index}.npy")
+                file = opened.enter_context(open(path, "wb"))
+            np.save(file, column, allow_pickle=False)
+            file.flush()
+            files.append((name, path))
+        yield files
+
+
+@contextlib.contextmanager
 def as_spec(
     inputs: Sequence[Input], data: DataSpec | Arrays, *, binary: bool = True,
     shuffle: bool = False, seed: int = 0,
@@ -219,19 +242,16 @@ def as_spec(
             f"({describe(inputs)}), a DataFrame or a spec of sidereal.data"
         )
     columns = columns_for(inputs, data, binary)
-    nbytes = sum(column.nbytes for column in columns.values())
-    with folder_for(nbytes) as folder:
-        arrays = []
-        for index, (name, column) in enumerate(columns.items()):
-            file = os.path.join(folder, f"{index}.npy")
-            np.save(file, column, allow_pickle=False)
-            arrays.append((name, file))
+    with _files_of(columns) as arrays:
         spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if LABEL in columns else "",
                         binary_label=binary, seed=seed)
         try:
             yield replace(spec, shuffle_rows=1 if shuffle else 0)
         except InvalidArgumentError as error:
-            place = _rows_of(str(error), columns)
-            if not place:
+            text = str(error)
+            for name, file in arrays:
+                text = text.replace(file, f"column '{name}'")
+            place = _rows_of(text, columns)
+            if not place and text == str(error):
                 raise
-            raise InvalidArgumentError(f"{error}; {place}") from None
+            raise InvalidArgumentError(f"{text}; {place}" if place else text) from None

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -247,6 +247,22 @@ def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> 
     return json.dumps(out)
 
 
+@contextlib.contextmanager
+def announced(tasks: Sequence[Task], secret: str) -> Iterator[None]:
+    """Lets `sidereal top` of this user find the cluster, in a file without a name that goes with
+    this process: see src/sidereal/app/running_clusters.h."""
+    if not hasattr(os, "memfd_create"):
+        yield
+        return
+    cluster = json.dumps(json.loads(tf_config(tasks, tasks[0]))["cluster"])
+    command = " ".join(sys.argv).replace("\n", " ")
+    lines = [str(os.getpid()), str(int(time.time())), command, secret, cluster]
+    with os.fdopen(os.memfd_create("sidereal-cluster"), "w") as file:
+        file.write("\n".join(lines))
+        file.flush()
+        yield
+
+
 def was_killed(code: int) -> bool:
     """Whether a signal ended it: who ends with an exit code has said so himself."""
     return code < 0 or code > 128
@@ -342,11 +358,12 @@ class Launcher:
         """To the end of all tasks: the exit code."""
         wake = self._catch_signals()
         try:
-            for task in self.tasks:
-                self._start(task)
-            self._watch_hangs()
-            while any(one.code is None for one in self.running):
-                self._turn(wake)
+            with announced(self.tasks, self._secret):
+                for task in self.tasks:
+                    self._start(task)
+                self._watch_hangs()
+                while any(one.code is None for one in self.running):
+                    self._turn(wake)
         finally:
             self._kill_runners()
             self._ports.close()

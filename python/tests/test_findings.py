@@ -3,6 +3,10 @@ data that does not fit, trainings that diverge. Each is taken, or the error says
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import textwrap
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -222,6 +226,32 @@ def test_validation_is_told_after_each_epoch(
     lines = capsys.readouterr().err.splitlines()
     for epoch, auc in enumerate(told, 1):
         assert f"epoch {epoch}/3: validation auc {auc:.4f}" in lines
+
+
+KILLED = """
+    import os, signal
+    import numpy as np
+    from sidereal import _arrays
+
+    def names():
+        return [name for name in os.listdir("/dev/shm") if str(os.getpid()) in name or
+                name.startswith("sidereal-arrays-")]
+
+    before = names()
+    with _arrays.as_spec([("x", "float32", (-1,))], {"x": np.ones(1000, "f")}) as spec:
+        (name, file), = spec.arrays
+        print(name, np.load(file).sum(), names() == before, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_arrays_of_a_driver_that_is_killed_leave_no_file() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED)], stdout=subprocess.PIPE, text=True,
+        timeout=60,
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stdout.split() == ["x", "1000.0", "True"]
 
 
 def test_patience_without_validation_is_refused(cluster: Cluster) -> None:

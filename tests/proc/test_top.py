@@ -101,8 +101,9 @@ def test_top_finds_the_cluster_in_tf_config(program):
             capture_output=True, text=True, timeout=PATIENCE_S)
         assert len(states(finished)) == 3
     bare = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    finished = subprocess.run([program, "top", "--once"], env=bare, capture_output=True, text=True,
-                              timeout=PATIENCE_S)
+    # Programs of this user beside the tests may have clusters; this one has none.
+    finished = subprocess.run([program, "top", "--once", "--pid", str(os.getpid())], env=bare,
+                              capture_output=True, text=True, timeout=PATIENCE_S)
     assert "--cluster" in error_of(finished)
 
 
@@ -173,3 +174,26 @@ def test_on_a_terminal_top_redraws_until_a_key_ends_it(program, key):
             assert len(rows) <= 20 and max(map(len, rows)) <= 60
         finally:
             terminal.close()
+
+
+def test_top_finds_what_a_program_of_the_same_user_runs(run, program):
+    words = ["demo", "--rows", "2000000000", "--model", "lr", "--quiet"]
+    with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as demo:
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while True:  # Until its cluster is up.
+                found = run("top", "--once", "--json", "--interval", "0.1", "--pid", demo.pid)
+                if found.returncode == 0 or time.monotonic() > deadline:
+                    break
+            assert found.returncode == 0, found.stderr
+            tasks = [task["task"] for task in json.loads(found.stdout)["tasks"]]
+            assert sum("/job:ps/" in task for task in tasks) == 2
+            assert sum("/job:worker/" in task for task in tasks) == 2
+            # Another user's, or none, is nobody's.
+            wrong = run("top", "--once", "--pid", os.getpid())
+            assert "has started none" in wrong.stderr and wrong.returncode == 1
+        finally:
+            demo.kill()
+    gone = run("top", "--once", "--pid", demo.pid)
+    assert "has started none" in gone.stderr

@@ -14,6 +14,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/process.h"
+#include "sidereal/app/running_clusters.h"
 #include "sidereal/app/server.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
@@ -101,6 +102,7 @@ class LocalCluster final : public Cluster {
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
     SR_RETURN_IF_ERROR(spec_.add_job("worker", worker_));
+    announcement_ = announce_cluster(spec_, security_.secret);
     return options_.restarts && !options_.in_process ? supervise() : Status();
   }
 
@@ -127,11 +129,12 @@ class LocalCluster final : public Cluster {
     const std::lock_guard lock(mutex_);
     if (stopped_) return {};
     stopped_ = true;
+    announcement_ = nullptr;
     // Workers first, to their end: a ps that goes away under a worker would look like a fault.
     for (auto it = servers_.rbegin(); it != servers_.rend(); ++it) (*it)->stop();
-    const Status workers = stop_job("worker");
-    const Status ps = stop_job("ps");
-    return workers.ok() ? ps : workers;
+    stop_job("worker");
+    stop_job("ps");
+    return {};
   }
 
  private:
@@ -344,27 +347,24 @@ class LocalCluster final : public Cluster {
   }
 
   /// Asks the tasks of one job to end, waits, and kills those that have not ended in time.
-  Status stop_job(const std::string& job) {
+  void stop_job(const std::string& job) {
     std::vector<TaskProcess*> tasks;
     for (auto& process : processes_) {
       if (process->task().starts_with("/job:" + job + "/")) tasks.push_back(process.get());
     }
     for (TaskProcess* task : tasks) task->terminate();
-    Status status;
     const auto until = std::chrono::steady_clock::now() + kOrderlyStop;
     for (TaskProcess* task : tasks) {
       const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
       if (task->wait(std::max(0.0, left.count()))) continue;
-      base::log_warning("killing a task that did not stop task={} pid={}", task->task(),
-                        task->pid());
+      base::log_warning("a task did not stop within {} s and is killed task={} pid={}",
+                        kOrderlyStop.count(), task->task(), task->pid());
       task->kill();
-      status = base::deadline_exceeded("{} did not stop within {} s and was killed", task->task(),
-                                       kOrderlyStop.count());
     }
-    return status;
   }
 
   LocalClusterOptions options_;
+  std::unique_ptr<sys::posix::Announcement> announcement_;  // Once it is up.
   security::SecurityOptions security_;
   int64_t spin_us_ = 0;
   std::vector<std::string> ps_;      // Addresses of tasks that came up.

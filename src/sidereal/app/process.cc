@@ -12,6 +12,9 @@
 #include <csignal>
 #include <cstring>
 
+#include "sidereal/base/strings.h"
+#include "sidereal/sys/posix/control_groups.h"
+
 extern char** environ;
 
 namespace sidereal::app {
@@ -57,6 +60,7 @@ Result<std::unique_ptr<TaskProcess>> TaskProcess::spawn(const std::string& task,
                                                         const std::vector<std::string>& arguments,
                                                         const std::string& secret) {
   std::unique_ptr<TaskProcess> child(new TaskProcess(task));
+  child->memory_kills_before_ = sys::posix::memory_kills();
   SR_ASSIGN_OR_RETURN(const Pipe report, make_pipe());
   SR_ASSIGN_OR_RETURN(const Pipe lifeline, make_pipe());
   child->report_fd_ = report.read;
@@ -142,6 +146,14 @@ Status TaskProcess::check_alive() {
   if (!reap(false)) return {};
   if (WIFSIGNALED(wait_status_)) {
     const int signal = WTERMSIG(wait_status_);
+    if (signal == SIGKILL && sys::posix::memory_kills() > memory_kills_before_) {
+      const auto limit = static_cast<double>(sys::posix::memory_limit());
+      return base::resource_exhausted(
+          "{} (pid {}) was killed by the kernel, most likely because it was out of memory: the "
+          "limit of this container or control group is {}; use more parameter servers on other "
+          "machines, smaller tables, or an optimizer with fewer slots",
+          task_, pid_, limit > 0 ? base::human_bytes(limit) : "the machine's memory");
+    }
     return base::unavailable("{} (pid {}) was killed by signal {} ({})", task_, pid_, signal,
                              strsignal(signal));
   }

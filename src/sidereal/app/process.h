@@ -54,6 +54,7 @@ class TaskProcess {
   pid_t pid_ = -1;
   bool ended_ = false;
   int wait_status_ = 0;
+  int64_t memory_kills_before_ = 0;  ///< See sys::posix::memory_kills().
   int report_fd_ = -1;
   int lifeline_fd_ = -1;
 };

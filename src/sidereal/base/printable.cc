@@ -17,8 +17,8 @@ std::string printable(std::string_view text) {
   for (size_t i = 0; i < valid.size(); ++i) {
     const auto byte = static_cast<unsigned char>(valid[i]);
     // C2 80 to C2 9F are control characters beyond ASCII.
-    const bool second_set = byte == 0xc2 && i + 1 < valid.size() &&
-                            static_cast<unsigned char>(valid[i + 1]) < 0xa0;
+    const bool second_set =
+        byte == 0xc2 && i + 1 < valid.size() && static_cast<unsigned char>(valid[i + 1]) < 0xa0;
     if (second_set) {
       escape(valid[i]);
       escape(valid[++i]);

@@ -14,7 +14,9 @@ TEST(Printable, KeepsWhatCanBeRead) {
 TEST(Printable, WritesWhatATerminalObeysAsHex) {
   EXPECT_EQ(printable("\x1b[31mRED\x7f"), "\\x1b[31mRED\\x7f");
   EXPECT_EQ(printable("a\tb\r\n"), "a\\x09b\\x0d\\x0a");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\xc2\\x9b31m");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b31m");
   EXPECT_EQ(printable("\xff\xc2"), "\\xff\\xc2");
 }
 

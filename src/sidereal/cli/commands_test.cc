@@ -54,7 +54,8 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
 
 TEST(Commands, TheHelpOfADumpHasWhatItUses) {
   const std::string help = parse({"graph", "dump", "--help"}).out;
-  for (const char* option : {"--stage model|plan|program=model", "--ps N=1", "--cluster JSON|FILE"}) {
+  for (const char* option :
+       {"--stage model|plan|program=model", "--ps N=1", "--cluster JSON|FILE"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
   for (const char* other : {"to start here", "--secret-file", "--workers", "TEXT:{", "INT in"}) {

@@ -7,6 +7,7 @@
 #include "sidereal/app/server.h"
 #include "sidereal/app/server_settings.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/log_format.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/base/wrap.h"
 #include "sidereal/cli/cluster_option.h"
@@ -28,6 +29,7 @@ struct ServeArguments {
   app::ServerSettings settings;
   int intra_op_threads = 1;
   double drain_s = 5;
+  std::string log_format = "text";
   int metrics_port = -1;  ///< -1: it was not given.
   std::vector<std::string> options;
   security::SecurityOptions security;
@@ -100,6 +102,7 @@ Status serve(const ServeArguments& a) {
   SR_RETURN_IF_ERROR(app::complete_settings(settings, environment, &options));
   options.intra_op_threads = a.intra_op_threads;
   if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
+  if (a.log_format == "json") base::set_log_format(base::LogFormat::kJson);
   base::set_log_level(launched ? base::LogLevel::kWarning : base::LogLevel::kInfo);
   // Alone, it says on standard output where it listens.
   app::ProcessHandles handles = a.handles;
@@ -224,6 +227,12 @@ void add_serve(CLI::App* app, Action* action) {
       ->check(CLI::Range(0, 65'535).description(""))
       ->default_str("")
       ->type_name("N");
+  command
+      ->add_option("--log-format", a->log_format,
+                   "what a line on standard error is: text, or an object of JSON with time, level, "
+                   "task and message")
+      ->check(CLI::IsMember({"text", "json"}).description(""))
+      ->type_name("text|json");
   command->add_option("--drain", a->drain_s, "seconds that steps get to end in after SIGTERM")
       ->check(CLI::Range(0.0, 86'400.0).description(""))
       ->type_name("S");

@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 
+#include "sidereal/app/running_clusters.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/interrupt.h"
@@ -29,6 +33,7 @@ in, out: tensors from and to other tasks. cpu: how long its ops ran. kept: bytes
 --figures and --json show; docs/guide/metrics.md says what each is.
 
 Examples:
+  sidereal top
   sidereal top --cluster cluster.json
   sidereal top --target grpc://127.0.0.1:2222 --interval 1
   sidereal top --cluster cluster.json --once --json | jq '.tasks[].figures')";
@@ -36,6 +41,7 @@ Examples:
 struct TopArguments {
   std::string cluster;
   std::string target;
+  int64_t pid = 0;
   double interval_s = 2;
   double timeout_s = 2;
   bool once = false;
@@ -45,6 +51,34 @@ struct TopArguments {
 };
 
 milliseconds to_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
+
+/// "pid 4711 since 12:03:04: sidereal train --data x.csv", cut.
+std::string text_of(const app::RunningCluster& running) {
+  constexpr size_t kCommandBytes = 60;
+  const std::time_t started = running.started_s;
+  std::tm local = {};
+  localtime_r(&started, &local);
+  std::array<char, 32> time = {};
+  std::strftime(time.data(), time.size(), "%F %T", &local);
+  return fmt::format("pid {} since {}: {}", running.pid, time.data(),
+                     base::message_text(running.command, kCommandBytes));
+}
+
+/// The one cluster that this user's programs have started on this machine, or that of `pid`.
+Result<app::RunningCluster> own_cluster(int64_t pid) {
+  std::vector<app::RunningCluster> running = app::running_clusters();
+  if (pid != 0) std::erase_if(running, [pid](const auto& one) { return one.pid != pid; });
+  if (running.size() == 1) return std::move(running.front());
+  if (running.empty()) {
+    return base::invalid_argument(
+        "which cluster? {} Give --cluster FILE or --target grpc://HOST:PORT, or set TF_CONFIG",
+        pid != 0 ? fmt::format("The process {} of this user has started none.", pid)
+                 : "None was started on this machine by a program of this user.");
+  }
+  std::string listed;
+  for (const app::RunningCluster& one : running) listed += "; " + text_of(one);
+  return base::invalid_argument("which cluster? Choose one with --pid{}", listed);
+}
 
 /// Who asks the tasks of the cluster that is meant.
 Result<std::unique_ptr<StatusClient>> client_for(const TopArguments& a) {
@@ -57,9 +91,11 @@ Result<std::unique_ptr<StatusClient>> client_for(const TopArguments& a) {
     return StatusClient::create(a.target, options, to_ms(a.timeout_s));
   }
   const char* const config = std::getenv("TF_CONFIG");
-  if (a.cluster.empty() && config == nullptr) {
-    return base::invalid_argument(
-        "which cluster? Give --cluster FILE or --target grpc://HOST:PORT, or set TF_CONFIG");
+  if (a.cluster.empty() && (config == nullptr || a.pid != 0)) {
+    SR_ASSIGN_OR_RETURN(const app::RunningCluster found, own_cluster(a.pid));
+    security::SecurityOptions theirs;
+    theirs.secret = found.secret;
+    return StatusClient::create(found.cluster, theirs);
   }
   SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec cluster,
                       read_cluster(a.cluster.empty() ? config : a.cluster));
@@ -107,8 +143,10 @@ void add_top(CLI::App* app, Action* action) {
   command->option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   command
-      ->add_option("--cluster", a->cluster,
-                   "the cluster, a JSON file or text; without it, that of TF_CONFIG")
+      ->add_option(
+          "--cluster", a->cluster,
+          "the cluster, a JSON file or text; without it, that of TF_CONFIG; without that, the "
+          "one that a program of yours runs on this machine")
       ->default_str("")
       ->type_name("FILE|JSON");
   command
@@ -116,6 +154,13 @@ void add_top(CLI::App* app, Action* action) {
                    "instead: one of its servers, which says who else is in the cluster")
       ->default_str("")
       ->type_name("grpc://HOST:PORT");
+  command
+      ->add_option("--pid", a->pid,
+                   "instead: the cluster of this process: a training, a demo, a launcher, a Python "
+                   "program")
+      ->default_str("")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("N");
   command->add_option("--interval", a->interval_s, "seconds from one table to the next")
       ->check(CLI::Range(0.05, 86'400.0).description(""))
       ->type_name("S");

@@ -146,8 +146,7 @@ TEST(Csv, NamesTheColumnsFoundWhenOneIsMissing) {
               HasSubstr("a.csv:1: no column 'click'; the columns are: label, user, item"));
   spec = spec_of(Format::kCsv, folder.write("b.csv", "label,\x1b[31muser,caf\xc3\xa9\n1,2,3\n"));
   spec.label = "click";
-  EXPECT_THAT(error_of(spec),
-              HasSubstr("the columns are: label, \\x1b[31muser, caf\xc3\xa9"));
+  EXPECT_THAT(error_of(spec), HasSubstr("the columns are: label, \\x1b[31muser, caf\xc3\xa9"));
   spec = spec_of(Format::kCsv, folder.write("a.csv", "label,user,item\n1,2,3\n"));
   spec.numeric = {"user", "user"};
   EXPECT_THAT(error_of(spec), HasSubstr("column 'user' is named twice"));

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/base/log.h"
 #include "sidereal/service/loop_message.h"
 #include "sidereal/task/failure.h"
 
@@ -121,6 +122,8 @@ void LoopStream::wrote(size_t waiting) {
 
 void LoopStream::ended(const Status& status) {
   --*service_.running;
+  base::log_info("loop ended status={}{}", base::code_name(status.code()),
+                 status.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(status)));
   v1::LoopEvent event;
   v1::StepTail* const tail = event.mutable_tail();
   if (!status.ok()) to_proto(status, false, tail->mutable_failure());

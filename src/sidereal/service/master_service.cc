@@ -125,16 +125,21 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
   void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold) {
     std::shared_ptr<master::MasterSession> session;
     std::function<void()> on_close;
+    steady_clock::time_point made;
     {
       const std::lock_guard lock(mutex_);
       const auto found = sessions_.find(id);
       if (found != sessions_.end()) {
         session = std::move(found->second.session);
+        made = found->second.made;
         on_close = std::move(found->second.on_close);
         sessions_.erase(found);
       }
     }
     if (session == nullptr) return done(unknown(id));
+    base::log_info("session ended session={:016x} seconds={:.1f}{}", id,
+                   std::chrono::duration<double>(steady_clock::now() - made).count(),
+                   why.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(why)));
     session->close(why, std::move(done));
     if (on_close) on_close();
   }
@@ -161,6 +166,7 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
     std::shared_ptr<master::MasterSession> session;
     std::function<void()> on_close;
     std::unique_ptr<grpc::Alarm> unheld;
+    steady_clock::time_point made = steady_clock::now();
   };
 
   /// Of a session that has no client any more. One that is not known has ended by itself.
@@ -534,12 +540,12 @@ class MasterService::Impl final : public Base {
     reply->set_graph_version(*version);
     reply->set_placement(session->take_placement());
     reply->set_notice(session->notice());
-    if (!reply->notice().empty()) {
-      base::log_info(
-          "session made session={:016x} protocol={} waits_for_pushes=false "
-          "pull_prefetch_ms={}",
-          session->id(), protocol, session->config().pull_prefetch_ms);
-    }
+    base::log_info("session made session={:016x} client={} protocol={}{}", session->id(),
+                   call->peer(), protocol,
+                   reply->notice().empty()
+                       ? ""
+                       : fmt::format(" waits_for_pushes=false pull_prefetch_ms={}",
+                                     session->config().pull_prefetch_ms));
     return {};
   }
 

@@ -73,7 +73,8 @@ Result<double> number_of(const Tensor& value) {
 
 }  // namespace
 
-/// Where a batch has a number that is not finite, in one of the columns that are fed; "" if nowhere.
+/// Where a batch has a number that is not finite, in one of the columns that are fed; "" if
+/// nowhere.
 std::string not_finite_in(const data::Batch& batch, std::span<const std::string> columns) {
   for (const std::string& name : columns) {
     const Result<Tensor> column = column_of(batch, name);
@@ -361,8 +362,8 @@ Status TaskLoop::check_finite(size_t i, const Flight& flight) const {
   if (std::isfinite(number)) return {};
   const std::string bad = not_finite_in(flight.batch, options_.columns);
   return base::invalid_argument(
-      "'{}' is {} at step {}: {}", options_.fetches[i].name, std::isnan(number) ? "nan" : "infinite",
-      flight.step,
+      "'{}' is {} at step {}: {}", options_.fetches[i].name,
+      std::isnan(number) ? "nan" : "infinite", flight.step,
       bad.empty() ? "what its batch has is finite, so the model diverges: is the learning rate too "
                     "large?"
                   : bad);

@@ -30,6 +30,20 @@ TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
 
 }  // namespace
 
+Status root_cause(app::Cluster* cluster, const Status& seen) {
+  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
+  const auto until = std::chrono::steady_clock::now() + kRootCauseWait;
+  while (std::chrono::steady_clock::now() < until) {
+    const Status lost = cluster->check_alive();
+    if (!lost.ok()) {
+      if (base::message_of(lost) == base::message_of(seen)) return seen;
+      return base::with_context(seen, base::message_of(lost));
+    }
+    std::this_thread::sleep_for(kLookEvery);
+  }
+  return seen;
+}
+
 LoopGroup::LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
                      OnOutputs on_outputs)
     : cluster_(cluster), options_(std::move(options)), on_outputs_(std::move(on_outputs)) {
@@ -82,7 +96,9 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
-  const Status status = ended->ok() ? *ended : root_cause(*ended);
+  // One that is lost is started again, where it is restored: who goes on finds out.
+  const bool is_known = ended->ok() || options_.restores;
+  const Status status = is_known ? *ended : root_cause(cluster_, *ended);
   close_run();
   return status;
 }
@@ -187,23 +203,6 @@ std::optional<Status> LoopGroup::wait_for_all() {
   if (!lost.ok()) return lost;
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
   return std::nullopt;
-}
-
-Status LoopGroup::root_cause(const Status& seen) {
-  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
-  // It is started again, and who goes on finds out.
-  if (options_.restores) return seen;
-  const auto until = Clock::now() + kRootCauseWait;
-  std::unique_lock lock(mutex_);
-  while (Clock::now() < until) {
-    const Status lost = cluster_->check_alive();
-    if (!lost.ok()) {
-      if (base::message_of(lost) == base::message_of(seen)) return seen;
-      return base::with_context(seen, base::message_of(lost));
-    }
-    changed_.wait_for(lock, kLookEvery);
-  }
-  return seen;
 }
 
 void LoopGroup::close_run() {

@@ -41,6 +41,10 @@ struct StepOutputs {
   task::LoopValues values;
 };
 
+/// An error because a peer vanished, with which task ended and how, once the system has said it;
+/// waits two seconds for that. Other errors as they are.
+Status root_cause(app::Cluster* cluster, const Status& seen);
+
 /// Runs one loop after another on all workers at once and adds up what they report. The first fetch
 /// of each loop is its loss.
 ///
@@ -104,7 +108,6 @@ class LoopGroup {
   void lane_ended();
   void take(size_t index, const task::LoopProgress& progress);
   std::optional<Status> wait_for_all();
-  Status root_cause(const Status& seen);
   void show_progress(int64_t epoch, int64_t epochs);
   void close_run();
 

@@ -6,7 +6,9 @@
 
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/channel.h"
+#include "sidereal/sys/posix/control_groups.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/train/memory_plan.h"
 
 namespace sidereal::train {
 
@@ -44,7 +46,9 @@ PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model)
 
 Status PlacedModel::place() {
   SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, nullptr));
-  return give_first_values();
+  SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::memory_limit()));
+  const Status placed = give_first_values();
+  return placed.ok() ? placed : root_cause(cluster_, placed);
 }
 
 Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>& cancelled) {

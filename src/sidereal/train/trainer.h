@@ -32,7 +32,7 @@ struct TaskStats {
 struct EvalResult {
   int64_t rows = 0;
   int64_t rows_skipped = 0;
-  double loss = 0;      ///< Mean over the rows of what the model minimizes.
+  double loss = 0;  ///< Mean over the rows of what the model minimizes.
   /// Exact. Of models that predict a probability, as the next one; NaN where all labels are equal.
   double auc = 0;
   double log_loss = 0;  ///< Nats.

@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <thread>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/sys/posix/control_groups.h"
 
 namespace sidereal::sys::posix {
 namespace {
@@ -41,85 +41,19 @@ std::vector<int> affinity() {
   return out;
 }
 
-/// Where a hierarchy of control groups is mounted, and which of them is seen there.
-struct Mount {
-  std::string point;
-  std::string group;
-};
-
-bool has_word(std::string_view list, std::string_view word) {
-  const std::vector<std::string> words = base::split(list, ',');
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-/// The mounts of `type` ("cgroup2", or "cgroup" with the controller cpu).
-std::vector<Mount> mounts_of(const std::string& root, std::string_view type) {
-  std::vector<Mount> out;
-  std::ifstream file(root + "/proc/self/mountinfo");
-  for (std::string line; std::getline(file, line);) {
-    // ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [FIELD...] - TYPE SOURCE SUPER_OPTIONS
-    const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream before(line.substr(0, dash));
-    std::istringstream after(line.substr(dash + 3));
-    std::string skipped, group, point, found, source, options;
-    before >> skipped >> skipped >> skipped >> group >> point;
-    after >> found >> source >> options;
-    if (found != type || (type == "cgroup" && !has_word(options, "cpu"))) continue;
-    out.push_back({.point = std::move(point), .group = std::move(group)});
-  }
-  return out;
-}
-
-/// The group of this process in the unified hierarchy, or in that of the controller cpu.
-std::string group_of(const std::string& root, bool unified) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    // NUMBER:CONTROLLERS:GROUP
-    const size_t first = line.find(':');
-    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string_view controllers =
-        std::string_view(line).substr(first + 1, second - first - 1);
-    const bool wanted = unified ? controllers.empty() : has_word(controllers, "cpu");
-    if (wanted) return line.substr(second + 1);
-  }
-  return "/";
-}
-
 /// The quota that the files in a folder state; 0: none.
-double quota_in(const std::string& folder, bool unified) {
-  const auto read = [&](const char* name) {
-    std::string text;
-    std::ifstream file(folder + "/" + name);
-    std::getline(file, text);
-    return text;
-  };
+double quota_in(const GroupFolder& folder) {
   std::string quota, period;
-  if (unified) {
-    std::istringstream(read("cpu.max")) >> quota >> period;
+  if (folder.unified) {
+    std::istringstream(group_file(folder, "cpu.max")) >> quota >> period;
   } else {
-    quota = read("cpu.cfs_quota_us");
-    period = read("cpu.cfs_period_us");
+    quota = group_file(folder, "cpu.cfs_quota_us");
+    period = group_file(folder, "cpu.cfs_period_us");
   }
   const Result<int64_t> of = base::parse_int(base::trim(quota));  // "max" and -1: no limit.
   const Result<int64_t> in = base::parse_int(base::trim(period));
   if (!of.ok() || !in.ok() || *of <= 0 || *in <= 0) return 0;
   return static_cast<double>(*of) / static_cast<double>(*in);
-}
-
-/// The smallest of a group and those around it.
-double quota_along(const std::string& root, const Mount& mount, std::string group, bool unified) {
-  // A container may see its own group as the mount's root, though its name is the host's.
-  if (mount.group != "/" && group.starts_with(mount.group)) group.erase(0, mount.group.size());
-  double smallest = 0;
-  while (true) {
-    const double here = quota_in(fmt::format("{}{}{}", root, mount.point, group), unified);
-    if (here > 0 && (smallest == 0 || here < smallest)) smallest = here;
-    const size_t slash = group.rfind('/');
-    if (slash == std::string::npos) return smallest;
-    group.resize(slash);
-  }
 }
 
 }  // namespace
@@ -136,12 +70,9 @@ std::string UsableCpus::to_string() const {
 
 double cpu_quota(const std::string& root) {
   double smallest = 0;
-  for (const bool unified : {true, false}) {
-    const std::string group = group_of(root, unified);
-    for (const Mount& mount : mounts_of(root, unified ? "cgroup2" : "cgroup")) {
-      const double found = quota_along(root, mount, group, unified);
-      if (found > 0 && (smallest == 0 || found < smallest)) smallest = found;
-    }
+  for (const GroupFolder& folder : control_group_folders("cpu", root)) {
+    const double found = quota_in(folder);
+    if (found > 0 && (smallest == 0 || found < smallest)) smallest = found;
   }
   return smallest;
 }

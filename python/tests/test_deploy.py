@@ -1,0 +1,57 @@
+"""What operators put together from this repository: the image, and what Git must not take along."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = ROOT / "deploy" / "Dockerfile"
+
+
+def commands() -> list[str]:
+    """The lines of the image's file, those that go on put together."""
+    text = IMAGE.read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_the_image_copies_what_is_there() -> None:
+    arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", IMAGE.read_text(), re.M))
+    copied = []
+    for line in commands():
+        words = line.split()
+        if words[0] == "COPY" and not words[1].startswith("--from"):
+            copied += words[1:-1]
+    for name, value in arguments.items():
+        copied = [one.replace(f"${{{name}}}", value) for one in copied]
+    assert {"src", "python", "pyproject.toml"} <= set(copied)
+    for name in copied:
+        assert (ROOT / name).exists(), name
+
+
+def test_the_image_is_built_from_the_packages_of_a_setup() -> None:
+    script = (ROOT / "dev").read_text()
+    found = re.search(r"^apt_packages=\((.*?)^\)", script, re.M | re.S)
+    assert found is not None
+    known = set(found.group(1).split())
+    build = next(line for line in commands() if "build-essential" in line)
+    wanted = build.partition("--no-install-recommends")[2].split()
+    assert set(wanted) <= known
+    libraries = {name for name in known if name.startswith("lib") and name.endswith("-dev")}
+    tests = {"libgtest-dev", "libgmock-dev", "libbenchmark-dev", "libzmq3-dev", "libclang-rt-dev"}
+    assert libraries - tests <= set(wanted)
+
+
+def test_git_does_not_take_the_secret_of_a_cluster() -> None:
+    for name in ("deploy/kubernetes/secret", "cluster.secret"):
+        ended = subprocess.run(["git", "check-ignore", "-q", name], cwd=ROOT)
+        assert ended.returncode == 0, f"git would add {name}"
+
+
+def test_nothing_is_installed_by_a_name_of_the_package_index() -> None:
+    """There the name is that of another project."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "python").rglob("*.py")]
+    wrong = "pip install " + "'?\"?sidereal"
+    for page in pages:
+        assert not re.search(wrong, page.read_text()), page

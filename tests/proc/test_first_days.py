@@ -1,0 +1,139 @@
+"""What people meet on their first days with the program: slips of the keyboard, files that are not
+what they seem, results that must not be lost, and what an operator finds in the log."""
+
+import contextlib
+import json
+import re
+import subprocess
+
+import pytest
+from clicks import SMALL
+from processes import PATIENCE_S, error_of
+
+
+@pytest.mark.parametrize("words, said", [
+    (["train", "--modle", "lr"], "'sidereal train' has no option '--modle'; did you mean --model?"),
+    (["trian"], "'sidereal' has no command 'trian'; did you mean train?"),
+    (["graph", "dmup"], "'sidereal graph' has no command 'dmup'; did you mean dump?"),
+])
+def test_a_typo_is_answered_with_what_was_meant(run, words, said):
+    finished = run(*words)
+    assert finished.returncode == 2 and said in finished.stderr
+
+
+def test_help_and_version_are_where_people_look(run):
+    assert run("--version").stdout == run("version").stdout
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "train").stdout == run("train", "--help").stdout
+    launch = run("launch", "--help")
+    assert launch.returncode == 0 and "python -m sidereal launch --help" in launch.stdout
+
+
+@pytest.mark.parametrize("cluster, said", [
+    ('{"ps": ["a:1"],\n "worker": ["b:2"', "is no JSON: line 2, column 17"),
+    ('{"pss": ["a:1"], "worker": ["b:2"]}', "job 'pss' of the cluster is none of ps, worker"),
+    ('{"ps": ["a:99999"], "worker": ["b:2"]}', "'a:99999' is not the address of a ps task"),
+])
+def test_a_wrong_cluster_is_refused_before_anything_is_said(run, clicks, cluster, said):
+    finished = run("train", "--data", clicks[0], *SMALL, "--cluster", cluster)
+    assert said in error_of(finished) and finished.stdout == ""
+
+
+def test_what_a_file_has_in_its_header_does_not_reach_the_terminal(run, tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_bytes(b"label,\x1b[31mred,caf\xc3\xa9\n1,2,3\n")
+    error = error_of(run("train", "--data", file, "--label", "click"))
+    assert "the columns are: label, \\x1b[31mred, caf\u00e9" in error
+    file.write_bytes(bytes(range(1, 256)) * 40)
+    error = error_of(run("train", "--data", file, "--label", "click"))
+    assert error.isprintable() and len(error) < 1000
+
+
+@pytest.mark.parametrize("option", ["--json", "--losses", "--trace", "--describe"])
+def test_a_file_of_results_is_tried_before_the_training(run, clicks, option):
+    finished = run("train", "--data", clicks[0], *SMALL, option, "/nosuch/r.json")
+    assert error_of(finished).startswith("NOT_FOUND: cannot write /nosuch/r.json")
+    assert "trained on" not in finished.stdout
+
+
+def test_test_data_of_one_class_has_no_auc_and_all_else(run, clicks, tmp_path):
+    test, result = tmp_path / "one.csv", tmp_path / "r.json"
+    header, *rows = clicks[1].read_text().splitlines()
+    test.write_text("\n".join([header, *(row for row in rows if row.startswith("0"))]) + "\n")
+    finished = run("train", "--data", clicks[0], *SMALL, "--test", test, "--json", result)
+    assert finished.returncode == 0, finished.stderr
+    told = json.loads(result.read_text())
+    assert told["test_auc"] is None and told["test_logloss"] > 0 and told["steps"] > 0
+
+
+def test_a_training_that_diverges_ends_with_the_reason_in_the_results_too(run, clicks, tmp_path):
+    result = tmp_path / "r.json"
+    words = ["--optimizer", "sgd", "--lr", "1e38", "--model", "deepfm", "--epochs", "3"]
+    finished = run("train", "--data", clicks[0], *SMALL, *words, "--json", result)
+    error = error_of(finished)
+    assert finished.returncode == 1 and "is the learning rate too large" in error
+    told = json.loads(result.read_text())
+    assert told["error"]["code"] == "INVALID_ARGUMENT" and told["loss"] is None
+    assert told["error"]["message"] in error
+
+
+def test_validation_is_shown_while_the_training_goes_on(program, clicks):
+    words = [program, "train", "--data", clicks[0], *SMALL, "--valid", clicks[1], "--epochs",
+             "100000", "--quiet"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as training:
+        try:
+            line = training.stdout.readline()
+            assert re.match(r"epoch 1: valid auc 0\.\d+, log loss ", line)
+            assert training.poll() is None
+        finally:
+            training.kill()
+
+
+@contextlib.contextmanager
+def servers(program, folder, *more):
+    """A ps and a worker: their addresses as JSON, and what the worker writes on standard error."""
+    started, cluster = [], {"ps": [], "worker": []}
+    log = folder / "worker.log"
+    try:
+        for job in cluster:
+            with open(log if job == "worker" else folder / "ps.log", "w") as errors:
+                server = subprocess.Popen(
+                    [program, "serve", "--job", job, "--listen", "127.0.0.1:0", *more],
+                    stdout=subprocess.PIPE, stderr=errors, text=True, cwd="/")
+            started.append(server)
+            cluster[job].append(server.stdout.readline().strip())
+        yield json.dumps(cluster), log
+        for server in started:
+            server.terminate()
+            server.wait(PATIENCE_S)
+    finally:
+        for server in started:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+
+def test_relative_names_of_files_hold_where_the_training_begins(program, clicks, tmp_path):
+    with servers(program, tmp_path) as (cluster, log):
+        finished = subprocess.run(
+            [program, "train", "--data", clicks[0].name, "--test", clicks[1].name, *SMALL,
+             "--cluster", cluster],
+            cwd=clicks[0].parent, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert finished.returncode == 0, finished.stderr
+    # Of the one training: who, how long, and what came of it.
+    text = log.read_text()
+    date = r"^\d{4}-\d\d-\d\d [\d:.]+[+-][\d:]+ I /job:worker\S* "
+    assert re.search(date + "session made ", text, re.M)
+    assert re.search(r" session made session=(\w+) client=\S+ protocol=grpc$", text, re.M)
+    assert re.search(r" loop ended status=OK$", text, re.M)
+    assert re.search(r" session ended session=\w+ seconds=[\d.]+", text, re.M)
+
+
+def test_a_log_of_json_has_an_object_in_each_line(run, program, clicks, tmp_path):
+    with servers(program, tmp_path, "--log-format", "json") as (cluster, log):
+        finished = run("train", "--data", clicks[0], *SMALL, "--cluster", cluster)
+        assert finished.returncode == 0, finished.stderr
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {"time", "level", "task", "message"} == set(lines[-1])
+    assert lines[-1]["task"] == "/job:worker/replica:0/task:0"
+    assert any(line["message"].startswith("session made ") for line in lines)
