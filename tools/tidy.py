@@ -241,27 +241,29 @@ def rule_documents(tree: Tree) -> Iterator[Problem]:
 
 
 def rows_of_tables(tree: Tree, file: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows with figures of the tables of a document: line, cells. An empty first cell is that
-    of the row above."""
+    """The rows of the tables of a document: line, cells. An empty first cell is that of the row
+    above."""
     first = ""
     for number, line in enumerate(tree.lines(file), 1):
-        cells = [cell.strip() for cell in line.strip()[1:-1].split("|")]
-        if line.startswith("|") and re.fullmatch(r"[\d.]+", cells[-1]):
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip()[1:-1].split("|")]
             first = cells[0] or first
             yield number, [first, *cells[1:]]
 
 
-def rule_readme_figures(tree: Tree) -> Iterator[Problem]:
-    """A row of figures in the README has the cells of a row of the guide, in their order: they are
-    measured once."""
+def rule_figures(tree: Tree) -> Iterator[Problem]:
+    """A row of figures in the README, or in the page that compares, has the cells of a row of the
+    benchmarks, in their order: they are measured once."""
     guide = "docs/guide/benchmarks.md"
-    if not {"README.md", guide} <= set(tree.files):
+    if guide not in tree.files:
         return
     measured = [cells for _, cells in rows_of_tables(tree, guide)]
-    for number, cells in rows_of_tables(tree, "README.md"):
-        rests = (iter(row) for row in measured)
-        if not any(all(cell in rest for cell in cells) for rest in rests):
-            yield "README.md", number, f"{guide} has no row with these figures; copy it from there"
+    for file in {"README.md", "docs/guide/why.md"} & set(tree.files):
+        for number, cells in rows_of_tables(tree, file):
+            rests = (iter(row) for row in measured)
+            if re.fullmatch(r"[\d.]+", cells[-1]) and not any(
+                    all(cell in rest for cell in cells) for rest in rests):
+                yield file, number, f"{guide} has no row with these figures; copy it from there"
 
 
 RULES = [
@@ -274,7 +276,7 @@ RULES = [
     rule_pragma_once,
     rule_no_orphans,
     rule_documents,
-    rule_readme_figures,
+    rule_figures,
 ]
 
 

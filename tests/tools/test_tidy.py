@@ -101,15 +101,18 @@ def test_every_subcommand_of_the_front_door_is_documented(problems):
     assert problems({"dev": usage, "README.md": "Run ./dev build.\n"}) == []
 
 
-def test_figures_of_the_readme_are_those_of_the_guide(problems):
+def test_figures_of_other_pages_are_those_of_the_benchmarks(problems):
     guide = "| call | n | low | ms |\n|---|---|---|---|\n"
     guide += "| pull | 1 | 3 | 3.5 |\n|  | 2 | 1 | 2.5 |\n"
     readme = "| call | n | ms |\n|---|---|---|\n| pull | 2 | {} |\n"
-    files = {"docs/guide/benchmarks.md": guide}
-    assert problems({**files, "README.md": readme.format("2.5")}) == []
-    found = problems({**files, "README.md": readme.format("3.5")})
-    assert len(found) == 1
-    assert "README.md:3" in found[0]
+    files = {"docs/guide/benchmarks.md": guide,
+             "docs/guide/README.md": "[b](benchmarks.md) [w](why.md)\n",
+             "docs/guide/why.md": "Why\n"}  # fmt: skip
+    for page in ("README.md", "docs/guide/why.md"):
+        assert problems({**files, page: readme.format("2.5")}) == []
+        found = problems({**files, page: readme.format("3.5")})
+        assert len(found) == 1
+        assert f"{page}:3" in found[0]
 
 
 def test_words_and_paths_that_only_look_alike_are_accepted(problems):
