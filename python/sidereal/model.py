@@ -174,6 +174,7 @@ class Model:
         save_every: str = "5m",
         keep: int = 5,
         resume: str | os.PathLike[str] = "auto",
+        checkpoint_full_every: int = 1,
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -201,7 +202,9 @@ class Model:
         those done before. save_every: "90s", "5m", "2h", "1000steps" of all worker lanes together,
         or "epoch". keep: the newest checkpoints that stay, 0: all. resume: "auto": on from the
         newest checkpoint there that is good, if there is one; "never"; or the prefix of a
-        checkpoint. FitResult.checkpoints says what became of them.
+        checkpoint. checkpoint_full_every: one in so many is whole; those between have what has
+        changed since the one before, which stays as long as they do. FitResult.checkpoints says
+        what became of them.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -246,6 +249,7 @@ class Model:
                 options.checkpoint_dir = os.fspath(checkpoint_dir)
                 self._describe_beside(options.checkpoint_dir, data)
             options.save_every, options.keep = save_every, keep
+            options.full_every = checkpoint_full_every
             options.resume = resume
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps
