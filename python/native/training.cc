@@ -265,6 +265,9 @@ void bind_trainer(nb::module_& m) {
           "keep", [](const train::FitOptions& o) { return o.checkpoints.keep; },
           [](train::FitOptions& o, int64_t value) { o.checkpoints.keep = value; })
       .def_prop_rw(
+          "full_every", [](const train::FitOptions& o) { return o.checkpoints.full_every; },
+          [](train::FitOptions& o, int64_t value) { o.checkpoints.full_every = value; })
+      .def_prop_rw(
           "resume", [](const train::FitOptions& o) { return o.checkpoints.resume; },
           [](train::FitOptions& o, const std::string& value) { o.checkpoints.resume = value; })
       .def_rw("trace_first", &train::FitOptions::trace_first)

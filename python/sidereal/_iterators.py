@@ -163,6 +163,9 @@ class GraphIterator(Resource):
         self.values = values
         definition = {"definition": dataset.serialize()}
         super().__init__("DatasetIterator", definition, "DatasetIterator", shared_name, values)
+        add = getattr(state.graph, "add_to_collection", None)
+        if add is not None:
+            add("iterators", self)
 
     def get_next(self, name: str | None = None) -> Any:
         """The next element; the session raises OutOfRangeError at the end."""

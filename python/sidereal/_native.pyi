@@ -818,6 +818,7 @@ class FitOptions:
     checkpoint_dir: str
     save_every: str
     keep: int
+    full_every: int
     resume: str
     trace_first: int
     trace_end: int

@@ -11,7 +11,7 @@ from . import _object_graph, _tensor_files, errors
 from ._dispatch import state
 from ._object_graph import Node
 from ._object_tree import SAVE_COUNTER, Slots, Tree, home_of, parts_of, shards_of, some
-from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of
+from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of, parts_of_value
 from .dtypes import name_of
 from .variable import together
 
@@ -62,15 +62,16 @@ class Restoration:
 
     def _nodes_by_names(self, tree: Tree) -> list[Node]:
         """Objects as the program has them, for a checkpoint that has none, as a Saver writes it:
-        its entries are of variables of these names."""
+        its entries are of variables and tables of these names."""
         left = set(self._names)
-        for node in tree.nodes:
+        for node, thing in zip(tree.nodes, tree.objects):
+            parts = parts_of_value(thing)
             node.attributes = [
                 each._replace(key=each.full_name)
                 for each in node.attributes
-                if each.full_name in self._names
+                if self._names.issuperset(each.full_name + part for part in parts)
             ]
-            left.difference_update(each.key for each in node.attributes)
+            left.difference_update(each.key + part for each in node.attributes for part in parts)
         self._others = sorted(left)
         return tree.nodes
 
@@ -168,11 +169,13 @@ class Restoration:
             else:
                 parts = [(key, part, variable) for variable, part in parts_of(thing)]
                 away.setdefault(id(home), (home, []))[1].extend(parts)
-        values = [self.reader.read(key) for key, _ in here]
+        values = [
+            [self.reader.read(key + part) for part in parts_of_value(thing)] for key, thing in here
+        ]
         variables = [each for _, each in here if attribute_of(each) == VARIABLE_VALUE]
         with together(variables, "VariableAssign"):
             for (_, thing), value in zip(here, values):
-                _give(thing, value)
+                _give(thing, *value)
         for home, parts in away.values():
             home._restore_variables(self.prefix, parts)
         self.done.update(due)
@@ -182,11 +185,14 @@ class Restoration:
         attribute = attribute_of(thing)
         names = [each for each in node.attributes if each.name == attribute] or node.attributes
         key = names[0].key
-        if key not in self._names:
-            raise errors.DataLossError(
-                f"{self.prefix}: its graph of objects names {key}, which it has not; restore "
-                "another checkpoint"
-            )
+        for part in parts_of_value(thing):
+            if key + part not in self._names:
+                raise errors.DataLossError(
+                    f"{self.prefix}: its graph of objects names {key}, and it has no {key + part}; "
+                    "restore another checkpoint"
+                )
+        if parts_of_value(thing) != ("",):
+            return key  # restore() says what does not fit.
         found = (name_of(self.reader.dtype(key)), tuple(self.reader.shape(key)))
         wanted = ("string", found[1])
         if attribute == VARIABLE_VALUE:
@@ -250,8 +256,12 @@ class Restoration:
             )  # fmt: skip
 
 
-def _give(thing: Any, value: Any) -> None:
+def _give(thing: Any, *values: Any) -> None:
     """Gives an object the value that was restored."""
+    value = values[0]
+    if parts_of_value(thing) != ("",):
+        thing.restore(*values)
+        return
     if attribute_of(thing) != VARIABLE_VALUE:
         thing.restore(_tensor_files.as_python(value))
         return

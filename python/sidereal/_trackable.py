@@ -2,7 +2,8 @@
 
 Something with values is a class with `_checkpoint_attribute`: "VARIABLE_VALUE" of what is a
 variable to programs; of anything else, whose save() gives bytes, or a list of such, that restore()
-takes, another name.
+takes, another name. With `_checkpoint_parts`, save() gives as many tensors, which restore() takes,
+and the names of their entries end with these.
 What is made of others has a method _trackable_children(): these, by what they are called. So have,
 without saying so, lists, tuples, dicts, and objects of classes that are not this package's.
 """
@@ -40,6 +41,11 @@ class Restored:
 def attribute_of(value: Any) -> str | None:
     """What the value of an object is called in a checkpoint; None: it has none."""
     return getattr(type(value), "_checkpoint_attribute", None)
+
+
+def parts_of_value(value: Any) -> tuple[str, ...]:
+    """What the names of the entries of an object's value end with, of each of its tensors."""
+    return getattr(type(value), "_checkpoint_parts", ("",))
 
 
 def _members(value: Any) -> Iterable[tuple[Any, Any]]:

@@ -17,7 +17,14 @@ from ._checkpoint_chain import needed_by
 from ._dispatch import convert, state
 from ._object_tree import SAVE_COUNTER, Slots, Tree, home_of, parts_of, shards_of, some
 from ._restoration import Restoration
-from ._trackable import VARIABLE_VALUE, Restored, attribute_of, children_of, is_trackable
+from ._trackable import (
+    VARIABLE_VALUE,
+    Restored,
+    attribute_of,
+    children_of,
+    is_trackable,
+    parts_of_value,
+)
 from .checkpoint_management import (
     latest_checkpoint,
     update_checkpoint_state,
@@ -59,12 +66,14 @@ class CheckpointOptions:
 # --- Writing.
 
 
-def _tensor_of(thing: Any) -> Any:
-    """The value of something that this process writes."""
+def _tensors_of(key: str, thing: Any) -> list[tuple[str, Any]]:
+    """The value of something that this process writes, with the names of its entries."""
     if attribute_of(thing) != VARIABLE_VALUE:
-        return convert(thing.save())
+        parts, saved = parts_of_value(thing), thing.save()
+        values = [convert(saved)] if parts == ("",) else list(saved)
+        return [(key + part, value) for part, value in zip(parts, values, strict=True)]
     values = [each._present() for each in shards_of(thing)]
-    return values[0] if len(values) == 1 else array.concat(values, 0)
+    return [(key, values[0] if len(values) == 1 else array.concat(values, 0))]
 
 
 def _write(
@@ -112,7 +121,7 @@ def _write_files(
     with state.at_once():
         read = [thing for _, thing in here if attribute_of(thing) == VARIABLE_VALUE]
         with together(read, "VariableRead"):
-            tensors = [(key, _tensor_of(thing)) for key, thing in here]
+            tensors = [pair for key, thing in here for pair in _tensors_of(key, thing)]
         tensors.append((_object_graph.ENTRY, convert(graph)))
         written = [_tensor_files.write(prefix, tensors, 0, shards)]
         for home, parts in away:
@@ -215,9 +224,9 @@ class Checkpoint(Restored):
         checkpoint.restore(path).assert_consumed()
 
     Objects are variables, variables in shards, layers, models, optimizers, iterators of datasets,
-    other Checkpoints, and lists, tuples, dicts and objects of one's own that have such. They are
-    found by what they are called in what has them, so that variables may have other names where
-    they are restored. What is not there yet is restored when it is made.
+    mutable tables, other Checkpoints, and lists, tuples, dicts and objects of one's own that have
+    such. They are found by what they are called in what has them, so that variables may have other
+    names where they are restored. What is not there yet is restored when it is made.
 
     Variables on parameter servers are written by these, each to a file of its own, on a file system
     that all reach; they may be restored to other numbers of servers and of shards.

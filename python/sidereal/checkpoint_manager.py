@@ -29,7 +29,10 @@ class Saved(Protocol):
     @property
     def save_counter(self) -> Any: ...
 
-    def write(self, file_prefix: str, options: Any = None, **increments: Any) -> str: ...
+    def write(
+        self, file_prefix: str, options: Any = None, *, base: Any = None,
+        tracks_changes: bool = False,
+    ) -> str: ...  # fmt: skip
 
     def restore(self, save_path: str, options: Any = None) -> Any: ...
 

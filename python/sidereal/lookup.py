@@ -11,6 +11,7 @@ Mutable ones are shared by name by what runs in this process.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def _each_value(keys: Any, find: Any) -> Any:
 
 class StaticHashTable:
     """Values by key that never change (tf.lookup.StaticHashTable). `default_value` is for keys
-    that are not there."""
+    that are not there. Checkpoints have nothing of it."""
 
     def __init__(
         self, initializer: KeyValueTensorInitializer, default_value: Any, name: str | None = None
@@ -157,6 +158,9 @@ class StaticHashTable:
         return _each_value(keys, find)
 
     __getitem__ = lookup
+
+    def _trackable_children(self) -> dict[str, Any]:
+        return {}
 
     def size(self, name: str | None = None) -> Any:
         """How many keys there are, int64 []."""
@@ -194,6 +198,9 @@ class StaticVocabularyTable:
 
     __getitem__ = lookup
 
+    def _trackable_children(self) -> dict[str, Any]:
+        return {}
+
     def _find(self, keys: Any) -> Any:
         keys = convert(keys, self.key_dtype)
         text = keys if keys.dtype is dtypes.string else ops.strings.as_string(keys)
@@ -211,12 +218,18 @@ class StaticVocabularyTable:
 
 class _MutableHashTable(Resource):
     """Values by key that ops change (tf.lookup.experimental.MutableHashTable). The default's shape
-    is that of a value. In sidereal.v1 graphs, insert() and remove() give operations to run."""
+    is that of a value. In sidereal.v1 graphs, insert() and remove() give operations to run.
+
+    checkpoint: whether a Saver of the graph saves it that is not told what to save.
+    """
+
+    _checkpoint_attribute = "table"
+    _checkpoint_parts = ("-keys", "-values")
 
     def __init__(
         self, key_dtype: Any, value_dtype: Any, default_value: Any, name: str = "MutableHashTable",
-        shared_name: str | None = None,
-    ) -> None:
+        shared_name: str | None = None, checkpoint: bool = True,
+    ) -> None:  # fmt: skip
         self.key_dtype = dtypes.as_dtype(key_dtype)
         self.value_dtype = dtypes.as_dtype(value_dtype)
         self.default_value = to_tensor(default_value, self.value_dtype)
@@ -224,6 +237,18 @@ class _MutableHashTable(Resource):
             [self.key_dtype, self.value_dtype], [(), self.default_value.shape]
         )
         super().__init__("MutableTable", self._attrs, name, shared_name)
+        add = getattr(state.graph, "add_to_collection", None) if checkpoint else None
+        if add is not None:
+            add("saveable_objects", self)
+
+    def _apply(
+        self, op: str, inputs: Sequence[Any] = (), attrs: Any = None, name: str | None = None
+    ) -> Any:
+        colocate_with = getattr(state.graph, "colocate_with", None)
+        if colocate_with is None:
+            return super()._apply(op, inputs, attrs, name)
+        with colocate_with(self.handle.op):  # whatever device is asked for
+            return super()._apply(op, inputs, attrs, name)
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Any:
         """Sets the values (keys.shape + value's shape) of `keys`."""
@@ -253,6 +278,31 @@ class _MutableHashTable(Resource):
         """(keys, values), in the order of the keys' bytes."""
         keys, values = self._apply("TableExport", (), self._attrs, name)
         return keys, values
+
+    def _import(self, keys: Any, values: Any) -> Any:
+        """Has these keys alone, with these values; InvalidArgumentError for others than it can
+        have, before anything changes."""
+        graph: Any = state.graph
+        if graph is None:
+            self._check(keys, values)
+            self.remove(self.export()[0])
+            return self.insert(keys, values)
+        with graph.control_dependencies([self.remove(self.export()[0])]):
+            return self.insert(keys, values)
+
+    def _check(self, keys: Any, values: Any) -> None:
+        own = (self.key_dtype, self.value_dtype, tuple(self.default_value.shape))
+        given = (keys.dtype, values.dtype, tuple(values.shape[1:]))
+        if given != own or tuple(keys.shape) != tuple(values.shape[:1]):
+            raise errors.InvalidArgumentError(
+                f"table '{self.name}' has keys of {dtypes.name_of(own[0])} and values of "
+                f"{dtypes.name_of(own[1])}{list(own[2])}; it is to have keys "
+                f"{dtypes.name_of(keys.dtype)}{list(keys.shape)} and values "
+                f"{dtypes.name_of(values.dtype)}{list(values.shape)}"
+            )
+
+    #: What checkpoints of objects call.
+    save, restore = export, _import
 
 
 class experimental:  # noqa: N801 - TensorFlow's name.

@@ -197,6 +197,7 @@ class Model:
         save_every: str = "5m",
         keep: int = 5,
         resume: str | os.PathLike[str] = "auto",
+        checkpoint_full_every: int = 1,
         on_ps_loss: str = "fail",
         restart_timeout_s: float = 120.0,
     ) -> FitResult:
@@ -226,7 +227,9 @@ class Model:
         those done before. save_every: "90s", "5m", "2h", "1000steps" of all worker lanes together,
         or "epoch". keep: the newest checkpoints that stay, 0: all. resume: "auto": on from the
         newest checkpoint there that is good, if there is one; "never"; or the prefix of a
-        checkpoint. FitResult.checkpoints says what became of them.
+        checkpoint. checkpoint_full_every: one in so many is whole; those between have what has
+        changed since the one before, which stays as long as they do. FitResult.checkpoints says
+        what became of them.
         on_ps_loss: "restore": when a parameter server or worker is lost, fit() waits until it is
         there again, at most `restart_timeout_s`, restores all variables from the newest checkpoint
         and trains the rows since then again, each once for the variables. It ends after five losses
@@ -292,6 +295,7 @@ class Model:
                 options.checkpoint_dir = os.fspath(checkpoint_dir)
                 self._describe_beside(options.checkpoint_dir, data)
             options.save_every, options.keep = save_every, keep
+            options.full_every = checkpoint_full_every
             options.resume = resume
             options.restores = on_ps_loss == "restore"
             options.restart_timeout_s = restart_timeout_s

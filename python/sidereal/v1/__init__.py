@@ -92,6 +92,7 @@ from .initializers import (
     truncated_normal_initializer,
     zeros_initializer,
 )
+from .input_pipeline_hook import CheckpointInputPipelineHook
 from .learning_rates import (
     cosine_decay,
     exponential_decay,
@@ -109,6 +110,7 @@ from .monitored_session import (
 from .operation import Operation
 from .partitioned import PartitionedVariable
 from .placement import PlacementReport, placement_report
+from .saveable import make_saveable_from_iterator
 from .saver import Saver, export_meta_graph, import_meta_graph
 from .scaffold import Scaffold
 from .scopes import (
@@ -273,6 +275,15 @@ nn = _Namespace(
     safe_embedding_lookup_sparse=_embedding.safe_embedding_lookup_sparse,
 )
 
+
+data = _Namespace(
+    _sr.data,
+    experimental=types.SimpleNamespace(
+        **vars(_sr.data.experimental),
+        CheckpointInputPipelineHook=CheckpointInputPipelineHook,
+        make_saveable_from_iterator=make_saveable_from_iterator,
+    ),
+)
 
 feature_column = _Namespace(
     _sr.feature_column,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import errors
@@ -41,22 +41,18 @@ class CheckpointSaverListener:
 class _Save:
     """A checkpoint that a thread writes."""
 
-    def __init__(self, saver: Any, session: Any, path: str, step: int, options: Any, meta: bool,
-                 ) -> None:  # fmt: skip
+    def __init__(self, save: Callable[[], Any], path: str, step: int) -> None:
         self.path = f"{path}-{step}"
         self.step = step
         self.error: BaseException | None = None
         self._thread = threading.Thread(
-            target=self._run, args=(saver, session, path, options, meta), daemon=True,
-            name=f"CheckpointSaverHook-{self.path}",
-        )  # fmt: skip
+            target=self._run, args=(save,), daemon=True, name=f"CheckpointSaverHook-{self.path}"
+        )
         self._thread.start()
 
-    def _run(self, saver: Any, session: Any, path: str, options: Any, meta: bool) -> None:
+    def _run(self, save: Callable[[], Any]) -> None:
         try:
-            saver.save(
-                session, path, global_step=self.step, write_meta_graph=meta, options=options
-            )
+            save()
         except BaseException as error:  # noqa: BLE001 - the training thread raises it.
             self.error = error
 
@@ -96,13 +92,17 @@ class CheckpointSaverHook(SessionRunHook):
     A thread writes them, with a run of its own: training goes on meanwhile, and a checkpoint has
     what variables are at one instant on each lane, of its step or a little later. The next one is
     begun when it is on disk. What keeps it from being written is raised by the next run, or at the
-    end. The first one and the last are waited for.
+    end. The first one and the last are waited for; so is each of a saver that saves iterators or
+    tables too, which then are as they are between two runs.
 
     checkpoint_dir: made when it is not there. checkpoint_basename: files are called BASENAME-STEP.
     saver, scaffold: what saves; else what the collection SAVERS has.
     listeners: CheckpointSaverListeners.
     save_graph_def: whether the graph is written beside each.
     save_timeout_secs: how long one may take.
+    incremental_save_secs: how often it saves what has changed since the last checkpoint, between
+        those of save_secs or save_steps, which are whole; needs a saver that was made with
+        incremental_save_restore=True. Never, if absent.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class CheckpointSaverHook(SessionRunHook):
         save_graph_def: bool = True,
         *,
         save_timeout_secs: float = 3600,
+        incremental_save_secs: float | None = None,
     ) -> None:
         if saver is not None and scaffold is not None:
             raise ValueError("You cannot provide both saver and scaffold.")
@@ -125,6 +126,9 @@ class CheckpointSaverHook(SessionRunHook):
         self._directory = os.fspath(checkpoint_dir)
         self._path = os.path.join(self._directory, checkpoint_basename)
         self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+        self._increments: SecondOrStepTimer | None = None
+        if incremental_save_secs is not None:
+            self._increments = SecondOrStepTimer(every_secs=incremental_save_secs)
         self._listeners = list(listeners or [])
         self._save_graph_def = save_graph_def
         self._timeout_s = save_timeout_secs
@@ -142,6 +146,11 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self._forget()
+        if self._increments is not None and not getattr(self._get_saver(), "_is_incremental", 0):
+            raise ValueError(
+                "incremental_save_secs needs a Saver that was made with "
+                "incremental_save_restore=True"
+            )
         if self._save_graph_def:
             path = os.path.join(self._directory, "graph.txt")
             with open(path, "w") as file:
@@ -149,7 +158,6 @@ class CheckpointSaverHook(SessionRunHook):
         step = self.last_step = int(session.run(self._step))
         self._begin_save(session, step)
         self._finish_save(session)
-        self._timer.update_last_triggered_step(step)
 
     def _forget(self) -> None:
         """What was being written when the session was lost is of no use any more."""
@@ -174,22 +182,29 @@ class CheckpointSaverHook(SessionRunHook):
                 return
             if self._finish_save(session):
                 run_context.request_stop()
-        if not self._timer.should_trigger_for_step(self.last_step + 1):
+        if not self._is_due(self.last_step + 1):
             return
         # The run may have counted after it was read, and others count as well.
         step = self.last_step = int(session.run(self._step))
-        if self._timer.should_trigger_for_step(step):
-            self._timer.update_last_triggered_step(step)
-            self._begin_save(session, step)
+        if not self._is_due(step):
+            return
+        self._begin_save(session, step, not self._timer.should_trigger_for_step(step))
+        is_exact = getattr(self._get_saver(), "_has_objects", False)
+        if is_exact and self._finish_save(session):
+            run_context.request_stop()
+
+    def _is_due(self, step: int) -> bool:
+        """Whether a checkpoint is, or what has changed since the last one."""
+        timers = (self._timer, self._increments)
+        return any(each is not None and each.should_trigger_for_step(step) for each in timers)
 
     def end(self, session: Any) -> None:
         if self._save is not None:
             self._finish_save(session)
         step = int(session.run(self._step))
-        if step != self._timer.last_triggered_step():
+        if step != (self._increments or self._timer).last_triggered_step():
             self._begin_save(session, step)
             self._finish_save(session)
-            self._timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.end(session, step)
 
@@ -198,13 +213,22 @@ class CheckpointSaverHook(SessionRunHook):
         if self._save is not None:
             self._save.wait(self._timeout_s)
 
-    def _begin_save(self, session: Any, step: int) -> None:
+    def _begin_save(self, session: Any, step: int, is_increment: bool = False) -> None:
+        for timer in (self._increments, None if is_increment else self._timer):
+            if timer is not None:
+                timer.update_last_triggered_step(step)
         for listener in self._listeners:
             listener.before_save(session, step)
         options = RunOptions(timeout_in_ms=max(1, int(self._timeout_s * 1000)))
-        self._save = _Save(
-            self._get_saver(), session, self._path, step, options, self._save_graph_def
-        )
+        saver, with_graph = self._get_saver(), self._save_graph_def
+
+        def save() -> None:
+            if is_increment:
+                saver.incremental_save(session, self._path, step, options=options)
+            else:
+                saver.save(session, self._path, step, write_meta_graph=with_graph, options=options)
+
+        self._save = _Save(save, self._path, step)
 
     def _finish_save(self, session: Any) -> bool:
         """Waits for the checkpoint that is being written; whether a listener ends the training."""

@@ -55,6 +55,7 @@ class GraphKeys:
     UPDATE_OPS = "update_ops"
     LOSSES = "losses"
     SAVEABLE_OBJECTS = "saveable_objects"
+    GLOBAL_ITERATORS = "iterators"
     RESOURCES = "resources"
     LOCAL_RESOURCES = "local_resources"
     TRAIN_OP = "train_op"

@@ -13,7 +13,8 @@ from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
 from .._lost import RestoredTask, size_of
 from .graph import Graph, get_default_graph, group, placeholder
-from .saver import Saver, _entries_of, _groups_of, _task_of
+from .saveable import by_task, restore_objects, saved_of
+from .saver import Saver
 from .session import BaseSession
 from .training import get_global_step
 from .variables import Variable, is_variable_initialized
@@ -46,7 +47,7 @@ class LostVariables:
     def __init__(self, saver: Saver | None = None) -> None:
         graph = get_default_graph()
         given = None if saver is None else saver._var_list
-        self._entries = _entries_of(given)
+        self._entries, self._objects = saved_of(given)
         self._step: Any = get_global_step(graph)
         with graph.init_scope(), graph.device(None), graph.building():
             with graph.name_scope("lost_variables"):
@@ -54,24 +55,22 @@ class LostVariables:
                 self._tasks = list(self._tasks_of(graph))
 
     def _tasks_of(self, graph: Graph) -> Iterator[_Task]:
-        by_task: dict[str, list[Any]] = {}
-        for entries in _groups_of(self._entries):
-            by_task.setdefault(_task_of(entries[0].variable), []).append(entries)
-        for task, nodes in by_task.items():
+        objects = by_task(self._objects, lambda each: each.device)
+        for task, entries in by_task(self._entries, lambda each: each.variable.device).items():
             restored = []
-            for entries in nodes:
-                names = {
-                    "names": [entry.name for entry in entries],
-                    "slices": [entry.slices for entry in entries],
-                }
-                handles = [entry.variable.handle for entry in entries]
-                with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
-                    restored.append(
-                        graph.add("RestoreVariables", [self._prefix, *handles], names,
-                                  "RestoreVariables")
-                    )  # fmt: skip
-            own = [entry for entries in nodes for entry in entries]
-            variables = [entry.variable for entry in own]
+            if task in objects:
+                restored += restore_objects(graph, self._prefix, objects[task])
+            names = {
+                "names": [entry.name for entry in entries],
+                "slices": [entry.slices for entry in entries],
+            }
+            handles = [entry.variable.handle for entry in entries]
+            with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
+                restored.append(
+                    graph.add("RestoreVariables", [self._prefix, *handles], names,
+                              "RestoreVariables")
+                )  # fmt: skip
+            variables = [entry.variable for entry in entries]
             has_value = [is_variable_initialized(variable) for variable in variables]
             yield _Task(task, variables, has_value, group(*restored, name="restore"))
 

@@ -125,7 +125,8 @@ def import_into(
     saver = read["saver"]
     if saver is None or saver["prefix"] is None:
         return saver
-    return saver | {key: prefix + saver[key] for key in ("prefix", "saved", "restored")}
+    names = ("prefix", "saved", "restored", "base", "since")
+    return saver | {key: prefix + saver[key] for key in names if saver.get(key) is not None}
 
 
 def _read(given: Any) -> dict[str, Any]:

@@ -487,6 +487,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     save_checkpoint_steps: Any = USE_DEFAULT,
     summary_dir: str | None = None,
     save_graph_def: bool = True,
+    save_incremental_checkpoint_secs: float | None = None,
     *,
     recovery_wait_secs: float = 30,
     on_ps_loss: str = "restore_all",
@@ -505,6 +506,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         look for it.
     summary_dir: where summaries are written; checkpoint_dir if absent.
     save_graph_def: whether a checkpoint has the graph beside it.
+    save_incremental_checkpoint_secs: how often it saves what has changed since the last checkpoint,
+        between those above, which are whole; never, if None.
     on_ps_loss: "restore": after the loss of a parameter server the chief restores what that has
         lost and nothing else, and says what is lost; see ChiefSessionCreator.
     """
@@ -517,6 +520,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         )
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
     every = list(chief_only_hooks or [])
+    if save_incremental_checkpoint_secs is not None:
+        scaffold.incremental_save_restore = True
     chief = ChiefSessionCreator(
         scaffold, master, config, checkpoint_dir, on_ps_loss=on_ps_loss
     )
@@ -538,7 +543,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         steps, secs = checkpoints
         saver_hook = CheckpointSaverHook(
             checkpoint_dir, save_secs=secs, save_steps=steps, scaffold=scaffold,
-            save_graph_def=save_graph_def,
+            save_graph_def=save_graph_def, incremental_save_secs=save_incremental_checkpoint_secs,
         )  # fmt: skip
         chief._last_step = lambda: saver_hook.last_step
         every.append(saver_hook)

@@ -12,6 +12,7 @@ checkpoint_management.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -24,24 +25,23 @@ import numpy as np
 
 from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
-from ..device_spec import DeviceSpec
+from .._checkpoint_chain import needed_by
 from . import meta_graph as _meta_graph
 from .graph import Graph, GraphKeys, constant, get_default_graph, group, placeholder
 from .meta_graph import meta_graph_filename
 from .operation import Operation
-from .partitioned import PartitionedVariable
+from .saveable import (
+    Entry,
+    SaveableObject,
+    by_task,
+    restore_objects,
+    save_objects,
+    saved_of,
+)
 from .session import BaseSession
-from .variables import Variable, global_variables
+from .variables import global_variables
 
-
-@dataclass(frozen=True)
-class _Entry:
-    """A variable, or a part of one that was cut, and how files call it."""
-
-    name: str
-    variable: Variable
-    #: Which part of the whole it is; "": all of it.
-    slices: str
+_log = logging.getLogger("sidereal")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class _Nodes:
     #: The prefix, when all is on disk.
     saved: Any
     restored: Operation
+    #: What increments are to stand on: the prefix, and the cut that it is of.
+    base: Any = None
+    since: Any = None
 
 
 class Saver:
@@ -73,6 +76,7 @@ class Saver:
     keep_checkpoint_every_n_hours: of those that would be deleted, one in so many hours stays.
     defer_build: build() adds the nodes, when the last variable has been made.
     pad_step_number: steps in names have eight digits, so that names sort.
+    incremental_save_restore: incremental_save() writes what has changed since the last save.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Saver:
         pad_step_number: bool = False,
         save_relative_paths: bool = False,
         filename: str | None = None,
+        incremental_save_restore: bool = False,
     ) -> None:
         for what, given in (("saver_def", saver_def), ("builder", builder)):
             if given is not None:
@@ -118,7 +123,13 @@ class Saver:
         self._leaving: list[tuple[str, float]] = []
         self._built = False
         self._nodes: _Nodes | None = None
-        self._reshaped: list[_Entry] = []
+        self._reshaped: list[Entry] = []
+        self._is_incremental = incremental_save_restore
+        #: What the next increment stands on; None: there was no save, or the last one failed.
+        self._base: str | None = None
+        #: Whether there is something of which a save that steps go on beside is no one instant.
+        self._has_objects = False
+        self._stands = False
         if not defer_build:
             self.build()
 
@@ -128,22 +139,32 @@ class Saver:
         made = cls(defer_build=True, max_to_keep=written["max_to_keep"], allow_empty=True,
                    keep_checkpoint_every_n_hours=written["hours"])  # fmt: skip
         made._built = True
+        made._has_objects = written.get("has_objects", False)
+        made._is_incremental = written.get("since") is not None
         if written["prefix"] is not None:
             made._nodes = _Nodes(
                 graph.get_tensor_by_name(written["prefix"]),
                 graph.get_tensor_by_name(written["saved"]),
                 graph.get_operation_by_name(written["restored"]),
-            )
+                *(graph.get_tensor_by_name(written[name]) for name in ("base", "since")
+                  if made._is_incremental),
+            )  # fmt: skip
         return made
 
     def _written(self) -> dict[str, Any]:
         """What a meta graph has of it."""
         nodes = self._nodes
+        base = since = None
+        if nodes is not None and self._is_incremental:
+            base, since = nodes.base.name, nodes.since.name
         return {
             "max_to_keep": self._max_to_keep, "hours": self._every_s / 3600,
             "prefix": None if nodes is None else nodes.prefix.name,
             "saved": None if nodes is None else nodes.saved.name,
             "restored": None if nodes is None else nodes.restored.name,
+            "base": base,
+            "since": since,
+            "has_objects": self._has_objects,
         }  # fmt: skip
 
     # --- Nodes.
@@ -152,11 +173,12 @@ class Saver:
         """Adds what it runs to the default graph, unless that was done."""
         if self._built:
             return
-        entries = _entries_of(self._var_list)
-        if not entries and not self._allow_empty:
+        entries, objects = saved_of(self._var_list)
+        if not entries and not objects and not self._allow_empty:
             raise ValueError("No variables to save")
-        if entries:
-            self._nodes = self._add_nodes(get_default_graph(), entries)
+        self._has_objects = bool(objects)
+        if entries or objects:
+            self._nodes = self._add_nodes(get_default_graph(), entries, objects)
         if self._reshape:
             self._reshaped = entries
             parts = [entry.name for entry in entries if entry.slices]
@@ -166,33 +188,43 @@ class Saver:
                 )
         self._built = True
 
-    def _add_nodes(self, graph: Graph, entries: Sequence[_Entry]) -> _Nodes:
-        groups = _groups_of(entries)
+    def _add_nodes(
+        self, graph: Graph, entries: Sequence[Entry], objects: Sequence[SaveableObject]
+    ) -> _Nodes:
+        groups = list(by_task(entries, lambda entry: entry.variable.device).values())
+        others = list(by_task(objects, lambda each: each.device).values())
+        tracks = {"tracks_changes": True} if self._is_incremental else {}
         with graph.init_scope(), graph.device(None), graph.building():
             with graph.name_scope(self._name or "save"):
                 prefix = placeholder("string", [], "Const")
-                full = constant("", name="base")
+                base = since = constant("", name="base")
+                if self._is_incremental:
+                    base, since = (placeholder("string", [], name) for name in ("base", "since"))
+                shards = len(groups) + len(others)
                 parts, restored = [], []
                 for shard, group_ in enumerate(groups):
                     names = {
                         "names": [entry.name for entry in group_],
                         "slices": [entry.slices for entry in group_],
                     }
-                    where = {"shard": shard, "shards": len(groups)}
+                    where = {"shard": shard, "shards": shards}
                     handles = [entry.variable.handle for entry in group_]
                     with graph.colocate_with(group_[0].variable.op, ignore_existing=True):
                         parts.append(
-                            graph.add("SaveVariables", [prefix, full, *handles], names | where,
-                                      "SaveVariables")
+                            graph.add("SaveVariables", [prefix, since, *handles],
+                                      names | where | tracks, "SaveVariables")
                         )  # fmt: skip
                         restored.append(
                             graph.add("RestoreVariables", [prefix, *handles], names,
                                       "RestoreVariables")
                         )  # fmt: skip
-                done = graph.add("CommitCheckpoint", [prefix, full, *parts], None, "Commit")
+                for shard, some in enumerate(others, len(groups)):
+                    parts.append(save_objects(graph, prefix, some, shard, shards))
+                    restored += restore_objects(graph, prefix, some)
+                done = graph.add("CommitCheckpoint", [prefix, base, *parts], None, "Commit")
                 with graph.control_dependencies([done]):
                     saved = graph.add("Identity", [prefix], None, "control_dependency")
-                return _Nodes(prefix, saved, group(*restored, name="restore_all"))
+                return _Nodes(prefix, saved, group(*restored, name="restore_all"), base, since)
 
     # --- Saving.
 
@@ -248,6 +280,26 @@ class Saver:
             )
         return None if self._nodes is None else path
 
+    def incremental_save(
+        self, sess: Any, save_path: str, global_step: Any = None, *, options: Any = None,
+    ) -> str | None:  # fmt: skip
+        """As save(), with what has changed since the last save() or incremental_save(), on which
+        this checkpoint stands, and without the graph. It is a whole one where nothing was saved
+        before, or the last one could not be written.
+
+        Errors: RuntimeError unless the Saver was made with incremental_save_restore=True; those of
+        save()."""
+        if not self._is_incremental:
+            raise RuntimeError(
+                "incremental_save() is for a Saver that keeps note of what changes: make it with "
+                "incremental_save_restore=True"
+            )
+        self._stands = True
+        try:
+            return self.save(sess, save_path, global_step, write_meta_graph=False, options=options)
+        finally:
+            self._stands = False
+
     def _path(self, sess: BaseSession, save_path: str, global_step: Any) -> str:
         if global_step is None:
             return save_path
@@ -259,9 +311,33 @@ class Saver:
     def _write(self, sess: BaseSession, prefix: str, options: Any) -> str:
         """Writes the files, and gives the prefix."""
         assert self._nodes is not None
-        with _checkpoints.writing(prefix):
-            written = sess.run(self._nodes.saved, {self._nodes.prefix: prefix}, options)
-        return written.decode() if isinstance(written, bytes) else str(written)
+        feeds = {self._nodes.prefix: prefix}
+        base, self._base = self._base_of(prefix) if self._stands else None, None
+        if self._is_incremental:
+            feeds[self._nodes.base] = base or ""
+            feeds[self._nodes.since] = _native.CheckpointReader(base).cut if base else ""
+        try:
+            with _checkpoints.writing(prefix):
+                written = sess.run(self._nodes.saved, feeds, options)
+        except BaseException:
+            if self._is_incremental:
+                _log.warning("%s could not be written; the next checkpoint is a whole one", prefix)
+            raise
+        path = written.decode() if isinstance(written, bytes) else str(written)
+        self._base = path if self._is_incremental else None
+        return path
+
+    def _base_of(self, prefix: str) -> str | None:
+        """What a new checkpoint may stand on; None: it is to be whole."""
+        base = self._base
+        if base is None or os.path.abspath(prefix) in needed_by([base]):
+            return None
+        if os.path.dirname(os.path.abspath(base)) != os.path.dirname(os.path.abspath(prefix)):
+            return None
+        missing = _checkpoints.missing_files(base)
+        if missing:
+            _log.warning("%s is missing: %s is a whole checkpoint", missing[0], prefix)
+        return None if missing else base
 
     def _list(self, path: str, folder: str, latest_filename: str, suffix: str) -> None:
         """Lists a new checkpoint and deletes the oldest, if there are too many."""
@@ -269,19 +345,29 @@ class Saver:
             if self._max_to_keep:
                 self._last = [one for one in self._last if one[0] != path]
                 self._last.append((path, time.time()))
-                if len(self._last) > self._max_to_keep:
-                    self._leaving.append(self._last.pop(0))
+                self._take_leave()
             # First, so that what is listed is there.
             _checkpoints.update_checkpoint_state(
                 folder or ".", path, [one for one, _ in self._last] or [path], latest_filename
             )
-            if not self._leaving:
-                return
-            old, made = self._leaving.pop(0)
-            if made > self._next_kept:
-                self._next_kept += self._every_s
-            else:
-                _checkpoints.remove_checkpoint(old, suffix)
+            leaving, self._leaving = self._leaving, []
+            stays: set[str] = set()
+            for old, made in leaving:
+                if made > self._next_kept:
+                    self._next_kept += self._every_s
+                    stays |= needed_by([old])
+            for old, _ in leaving:
+                if os.path.abspath(old) not in stays:
+                    _checkpoints.remove_checkpoint(old, suffix)
+
+    def _take_leave(self) -> None:
+        """Takes those off the list that are too many, and that no newer one stands on."""
+        newest = self._last[-self._max_to_keep :]
+        needed = needed_by(path for path, _ in newest)
+        older = self._last[: -self._max_to_keep]
+        held = [one for one in older if os.path.abspath(one[0]) in needed]
+        self._leaving += [one for one in older if one not in held]
+        self._last = held + newest
 
     def export_meta_graph(
         self,
@@ -363,69 +449,6 @@ class Saver:
         for path in checkpoint_paths:
             found += [(path, made) for made in _checkpoints.get_checkpoint_mtimes([path])]
         self.set_last_checkpoints_with_time(found)
-
-
-# --- What is saved.
-
-
-def _entries_of(var_list: Any) -> list[_Entry]:
-    """What is saved, in the order of names."""
-    if var_list is None:
-        var_list = global_variables()
-        var_list += get_default_graph().get_collection(GraphKeys.SAVEABLE_OBJECTS)
-    found: list[_Entry] = []
-    if isinstance(var_list, Mapping):
-        for name, given in var_list.items():
-            parts = _parts(given)
-            found += [_entry(part, name, len(parts) > 1) for part in parts]
-    else:
-        for given in var_list:
-            found += [_entry(part) for part in _parts(given)]
-    seen: set[tuple[str, str]] = set()
-    once: dict[int, str] = {}
-    for entry in found:
-        if (entry.name, entry.slices) in seen:
-            raise ValueError(f"At least two variables have the same name: {entry.name}")
-        if id(entry.variable) in once:
-            raise ValueError(
-                f"The same variable is saved as {once[id(entry.variable)]} and as {entry.name}"
-            )
-        seen.add((entry.name, entry.slices))
-        once[id(entry.variable)] = entry.name
-    return sorted(found, key=lambda entry: entry.name)
-
-
-def _parts(given: Any) -> list[Variable]:
-    if isinstance(given, (PartitionedVariable, list, tuple)):
-        return list(given)
-    return [given]
-
-
-def _entry(variable: Any, name: str | None = None, is_part: bool = False) -> _Entry:
-    if not isinstance(variable, Variable):
-        raise TypeError(
-            f"Variable to save is not a Variable: {variable!r}; a Saver takes variables of a graph"
-        )
-    info = variable._get_save_slice_info()
-    if info is None:
-        if is_part:
-            raise ValueError(f"'{variable.op.name}' is no part of a variable that was cut")
-        return _Entry(name or variable.op.name, variable, "")
-    return _Entry(name or info.full_name, variable, info.spec)
-
-
-def _groups_of(entries: Sequence[_Entry]) -> list[list[_Entry]]:
-    """What one node saves: by tasks."""
-    groups: dict[str, list[_Entry]] = {}
-    for entry in entries:
-        groups.setdefault(_task_of(entry.variable), []).append(entry)
-    return list(groups.values())
-
-
-def _task_of(variable: Variable) -> str:
-    """The task that a variable asks for, "" for any."""
-    spec = DeviceSpec.from_string(variable.device)
-    return spec.replace(device_type=None, device_index=None).to_string()
 
 
 # --- Graphs in files.

@@ -33,6 +33,7 @@ class Scaffold:
     summary_op: the summaries that SummarySaverHook writes.
     saver: a Saver; of all variables, if absent.
     copy_from_scaffold: another one whose parts are taken where none are given.
+    incremental_save_restore: of the Saver that is made, if none is given.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Scaffold:
         saver: Any = None,
         copy_from_scaffold: Scaffold | None = None,
         local_init_feed_dict: Mapping[Any, Any] | None = None,
+        incremental_save_restore: bool = False,
     ) -> None:
         if copy_from_scaffold is not None and not isinstance(copy_from_scaffold, Scaffold):
             raise TypeError("copy_from_scaffold is not a Scaffold instance.")
@@ -64,6 +66,7 @@ class Scaffold:
         self.local_init_feed_dict = either(local_init_feed_dict, "local_init_feed_dict")
         self.summary_op = either(summary_op, "summary_op")
         self.saver = either(saver, "saver")
+        self.incremental_save_restore = incremental_save_restore
 
     def finalize(self) -> Scaffold:
         """Makes what is missing. The graph is final then."""
@@ -93,8 +96,12 @@ class Scaffold:
                 )
             if self.saver is None:
                 self.saver = self.get_or_default(
-                    "saver", GraphKeys.SAVERS, lambda: Saver(sharded=True, allow_empty=True)
-                )
+                    "saver", GraphKeys.SAVERS,
+                    lambda: Saver(
+                        sharded=True, allow_empty=True,
+                        incremental_save_restore=self.incremental_save_restore,
+                    ),
+                )  # fmt: skip
         self.saver.build()
         get_default_graph().finalize()
         _log.info("the graph is final")

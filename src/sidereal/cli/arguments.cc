@@ -146,6 +146,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.checkpoints = {.directory = a.checkpoint_dir,
                           .save_every = a.save_every,
                           .keep = a.keep,
+                          .full_every = a.full_every,
                           .resume = a.resume};
   SR_RETURN_IF_ERROR(base::with_context(train::check_save_every(a.save_every), "--save-every"));
   if (a.checkpoint_dir.empty() && a.resume != "auto" && a.resume != "never") {
@@ -356,6 +357,11 @@ void add_checkpoint_options(CLI::App* command, TrainArguments* a) {
       ->type_name("TIME|Nsteps|epoch")
       ->group(group);
   whole(command->add_option("--keep", a->keep, "newest checkpoints that stay (0: all)"), 0, 1 << 20)
+      ->group(group);
+  whole(command->add_option("--full-every", a->full_every,
+                            "one in so many is whole; those between have what has changed since "
+                            "the one before (1: all are whole)"),
+        1, 1 << 20)
       ->group(group);
   command
       ->add_option("--resume", a->resume,

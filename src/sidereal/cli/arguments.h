@@ -62,6 +62,7 @@ struct TrainArguments {
   std::string checkpoint_dir;
   std::string save_every = "5m";
   int64_t keep = 5;
+  int64_t full_every = 1;
   std::string resume = "auto";
   std::string on_ps_loss = "fail";
   int restarts = 5;

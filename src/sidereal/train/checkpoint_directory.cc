@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/index.h"
 #include "sidereal/sys/posix/posix.h"
 
@@ -17,6 +19,8 @@ constexpr const char* kLockFile = "checkpoint.lock";
 /// Notes in the lock: what is under way.
 constexpr const char* kSaving = "saving";
 constexpr const char* kRemoving = "removing";
+constexpr const char* kPrefix = "model.ckpt-";
+constexpr const char* kIndexSuffix = ".index";
 constexpr uint64_t kStateBytesMax = uint64_t{1} << 24;
 
 std::string in_quotes(const std::string& text) {
@@ -123,9 +127,12 @@ void CheckpointDirectory::forget_after(const std::string& prefix) {
 }
 
 Result<std::string> CheckpointDirectory::begin(int64_t step) {
-  const std::string name = fmt::format("model.ckpt-{}", step);
+  const std::string name = fmt::format("{}{}", kPrefix, step);
   const std::string prefix = fmt::format("{}/{}", path_, name);
   if (std::ranges::find(names_, name) == names_.end()) {
+    if (disk_->open(ckpt::index_path(prefix)).ok()) {
+      SR_RETURN_IF_ERROR(remove_what_stands_on(name));
+    }
     Status removed = disk_->remove(ckpt::index_path(prefix));
     if (!removed.ok() && removed.code() != StatusCode::kNotFound) return removed;
     if (removed.ok()) SR_RETURN_IF_ERROR(remove_data(name));
@@ -150,14 +157,50 @@ Status CheckpointDirectory::add(const std::string& prefix) {
   const auto count = static_cast<int64_t>(names_.size());
   if (keep_ > 0 && count > keep_) {
     const auto end = names_.begin() + (count - keep_);
-    old.assign(names_.begin(), end);
-    names_.erase(names_.begin(), end);
+    std::set<std::string> needed;
+    for (auto it = end; it != names_.end(); ++it) {
+      for (std::string& base : bases_of(*it)) needed.insert(std::move(base));
+    }
+    const auto held = std::stable_partition(
+        names_.begin(), end, [&](const std::string& one) { return !needed.contains(one); });
+    old.assign(names_.begin(), held);
+    names_.erase(names_.begin(), held);
   }
   SR_RETURN_IF_ERROR(
       lock_->note(fmt::format("{} {} {} {}", kSaving, name, kRemoving, base::join(old, " "))));
   SR_RETURN_IF_ERROR(write_state());
   for (const std::string& one : old) SR_RETURN_IF_ERROR(remove(one));
   return lock_->note("");
+}
+
+/// All that a checkpoint stands on.
+std::vector<std::string> CheckpointDirectory::bases_of(const std::string& name) const {
+  std::vector<std::string> out;
+  std::string at = name;
+  while (true) {
+    const Result<ckpt::Index> index =
+        ckpt::read_index(disk_.get(), fmt::format("{}/{}", path_, at));
+    // One that cannot be read stands on nothing that it could be read with.
+    if (!index.ok() || index->base.empty() || std::ranges::find(out, index->base) != out.end()) {
+      return out;
+    }
+    out.push_back(index->base);
+    at = index->base;
+  }
+}
+
+/// It would have values of the new one.
+Status CheckpointDirectory::remove_what_stands_on(const std::string& name) {
+  SR_ASSIGN_OR_RETURN(const std::vector<std::string> files, disk_->list(path_));
+  for (std::string file : files) {
+    if (!file.starts_with(kPrefix) || !file.ends_with(kIndexSuffix)) continue;
+    file.resize(file.size() - std::string_view(kIndexSuffix).size());
+    const std::vector<std::string> bases = bases_of(file);
+    if (std::ranges::find(bases, name) == bases.end()) continue;
+    std::erase(names_, file);
+    SR_RETURN_IF_ERROR(remove(file));
+  }
+  return {};
 }
 
 Status CheckpointDirectory::write_state() {

@@ -17,7 +17,8 @@ namespace sidereal::train {
 /// Source: tf.train.CheckpointManager; the file is its CheckpointState as text.
 class CheckpointDirectory {
  public:
-  /// Makes the directory if need be, and has it to itself. `keep` checkpoints stay; 0: all.
+  /// Makes the directory if need be, and has it to itself. `keep` checkpoints stay, and what they
+  /// stand on; 0: all.
   /// kFailedPrecondition when another process writes there, naming it.
   static Result<std::unique_ptr<CheckpointDirectory>> open(std::shared_ptr<sys::Disk> disk,
                                                            const std::string& path, int64_t keep);
@@ -28,8 +29,8 @@ class CheckpointDirectory {
   /// any more. Its files stay.
   void forget_after(const std::string& prefix);
 
-  /// Before checkpoint `step` is written: its prefix. What is there of one of this name that is not
-  /// listed goes first.
+  /// Before checkpoint `step` is written: its prefix. What is there of one of this name goes first
+  /// if it is not listed, and so does what stands on that.
   Result<std::string> begin(int64_t step);
   /// How many data files there are of a checkpoint.
   [[nodiscard]] int64_t data_files(const std::string& prefix) const;
@@ -42,6 +43,8 @@ class CheckpointDirectory {
   Status read_state();
   Status settle_unfinished();
   Status write_state();
+  [[nodiscard]] std::vector<std::string> bases_of(const std::string& name) const;
+  Status remove_what_stands_on(const std::string& name);
   Status remove(const std::string& name);
   Status remove_data(const std::string& name);
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "sidereal/ckpt/index.h"
 #include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::train {
@@ -83,6 +84,39 @@ TEST_F(ACheckpointDirectory, removes_the_oldest_and_nothing_else) {
   EXPECT_TRUE(has("model.ckpt-2.data-00000-of-00001.1a2b3c4d"));
   EXPECT_TRUE(has("model.ckpt-1000.index"));
   EXPECT_TRUE(has("notes.txt"));
+}
+
+TEST_F(ACheckpointDirectory, keeps_what_a_newer_one_stands_on) {
+  const auto save_on = [&](CheckpointDirectory* directory, int64_t step, const std::string& base) {
+    const auto prefix = directory->begin(step);
+    ASSERT_TRUE(prefix.ok()) << prefix.status();
+    const std::string name = fmt::format("model.ckpt-{}", step);
+    write(name + ".data-00000-of-00001.1a2b3c4d");
+    write(name + ".index", ckpt::encode({.base = base}));
+    EXPECT_TRUE(directory->add(*prefix).ok());
+  };
+  {
+    const auto directory = open(1);
+    save_on(directory.get(), 1, "");
+    save_on(directory.get(), 2, "model.ckpt-1");
+    save_on(directory.get(), 3, "model.ckpt-2");
+    EXPECT_TRUE(has("model.ckpt-1.index") && has("model.ckpt-2.index"));
+  }
+  // Also when another process goes on.
+  const auto directory = open(1);
+  EXPECT_THAT(
+      directory->newest_first(),
+      ElementsAre(path_ + "/model.ckpt-3", path_ + "/model.ckpt-2", path_ + "/model.ckpt-1"));
+  save_on(directory.get(), 4, "");
+  EXPECT_THAT(directory->newest_first(), ElementsAre(path_ + "/model.ckpt-4"));
+  for (const int step : {1, 2, 3}) EXPECT_FALSE(has(fmt::format("model.ckpt-{}.index", step)));
+  EXPECT_FALSE(has("model.ckpt-1.data-00000-of-00001.1a2b3c4d"));
+  // One that is written anew would give what stands on it other values.
+  save_on(directory.get(), 5, "model.ckpt-4");
+  directory->forget_after("");
+  save_on(directory.get(), 4, "");
+  EXPECT_FALSE(has("model.ckpt-5.index"));
+  EXPECT_TRUE(has("model.ckpt-4.index"));
 }
 
 TEST_F(ACheckpointDirectory, is_refused_to_a_second_writer) {

@@ -7,6 +7,9 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/ckpt/checkpoint_reader.h"
+#include "sidereal/ckpt/index.h"
+#include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
@@ -187,6 +190,39 @@ TEST_P(ACheckpoint, holds_up_nothing_that_training_learns) {
 using ACheckpointOverOneProtocol = ACheckpoint;
 INSTANTIATE_TEST_SUITE_P(Over, ACheckpointOverOneProtocol,
                          ::testing::Values(Protocol::kStarServer));
+
+TEST_P(ACheckpointOverOneProtocol, of_what_has_changed_is_gone_on_from_to_the_same_bits) {
+  const auto expected = undisturbed({});
+  const auto base_of = [&](int64_t step) {
+    const auto index = ckpt::read_index(sys::posix::create_disk().get(), checkpoint(step));
+    EXPECT_TRUE(index.ok()) << index.status();
+    return index.ok() ? index->base : "?";
+  };
+  FitOptions part = options("2steps");
+  part.checkpoints.full_every = 3;
+  part.checkpoints.keep = 2;
+  part.steps_max = 9;
+  fit(Running({}), part);
+  EXPECT_EQ(base_of(8), "");
+  EXPECT_EQ(base_of(9), "model.ckpt-8");
+  EXPECT_FALSE(std::filesystem::exists(checkpoint(6) + ".index"));
+  const Running last({});
+  FitOptions how = options("2steps");
+  how.checkpoints.full_every = 100;
+  how.checkpoints.keep = 2;
+  EXPECT_EQ(fit(last, how).checkpoints.resumed_from, checkpoint(9));
+  EXPECT_EQ(last.values(), expected);
+  EXPECT_EQ(base_of(11), "");
+  EXPECT_EQ(base_of(13), "model.ckpt-11");
+  EXPECT_FALSE(std::filesystem::exists(checkpoint(9) + ".index"));
+  // The newest of a long chain has all there is.
+  FitOptions more = options();
+  const Running again({});
+  const FitResult result = fit(again, more);
+  EXPECT_EQ(result.checkpoints.steps_before, kEpochs * kSteps);
+  EXPECT_EQ(again.values(), expected);
+  EXPECT_THAT(warnings_, IsEmpty());
+}
 
 TEST_P(ACheckpointOverOneProtocol, is_restored_on_other_parameter_servers) {
   const auto expected = undisturbed({});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/index.h"
 #include "sidereal/sys/posix/posix.h"
 
@@ -80,6 +81,10 @@ Result<std::unique_ptr<Checkpointing>> Checkpointing::open(const CheckpointOptio
     return base::invalid_argument("keep is {}; it must not be negative (0: all)", options.keep);
   }
   auto out = std::unique_ptr<Checkpointing>(new Checkpointing(every, options, std::move(context)));
+  if (options.full_every < 1) {
+    return base::invalid_argument("full_every is {}; it must be 1 or more (1: all are whole)",
+                                  options.full_every);
+  }
   out->disk_ = sys::posix::create_disk();
   SR_ASSIGN_OR_RETURN(out->directory_,
                       CheckpointDirectory::open(out->disk_, options.directory, options.keep));
@@ -209,6 +214,7 @@ Status Checkpointing::begin(const TrainingState& state) {
   feeds.emplace_back(context_.nodes->prefix,
                      tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix}));
   saving_ = std::make_unique<Saving>();
+  saving_->is_increment = feed_base(prefix, &feeds);
   saving_->steps = state.steps;
   saving_->points = state.validation.size();
   saving_->prefix = prefix;
@@ -222,6 +228,32 @@ Status Checkpointing::begin(const TrainingState& state) {
     saving->ended.notify_all();
   });
   return {};
+}
+
+/// Says what a checkpoint is to stand on; whether that is anything.
+bool Checkpointing::feed_base(const std::string& prefix,
+                              std::vector<service::Session::Feed>* feeds) {
+  std::string base = std::exchange(base_, "");
+  std::string since;
+  if (options_.full_every > 1) {
+    // Nobody has this cut: all is saved, and note is kept of what changes from now on.
+    since = ckpt::cut_text({sys::posix::create_random()->next()});
+    const bool may_stand = !base.empty() && base != prefix && increments_ + 1 < options_.full_every;
+    const Result<ckpt::Index> index =
+        may_stand ? ckpt::read_index(disk_.get(), base) : base::not_found("");
+    if (index.ok()) {
+      since = ckpt::cut_text(index->cuts);
+    } else {
+      base.clear();
+    }
+  }
+  const auto feed = [&](const std::string& place, const std::string& text) {
+    feeds->emplace_back(place,
+                        tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{text}));
+  };
+  feed(context_.nodes->base, base);
+  feed(context_.nodes->since, since);
+  return !base.empty();
 }
 
 Status Checkpointing::write(const std::vector<service::Session::Feed>& feeds) const {
@@ -245,6 +277,10 @@ void Checkpointing::collect() {
   saving->thread.join();
   waits_ = false;
   if (saving->status.ok()) saving->status = directory_->add(saving->prefix);
+  if (saving->status.ok()) {
+    base_ = saving->prefix;
+    increments_ = saving->is_increment ? increments_ + 1 : 0;
+  }
   take(saving->steps, saving->points, saving->prefix, saving->status);
 }
 
@@ -260,10 +296,12 @@ void Checkpointing::take(int64_t steps, size_t points, const std::string& prefix
   // Steps may have changed more meanwhile than can be kept apart.
   waits_ = saved.code() == StatusCode::kResourceExhausted;
   ++context_.report->failed;
-  if (context_.report->first_failure.empty())
+  if (context_.report->first_failure.empty()) {
     context_.report->first_failure = base::message_of(saved);
-  context_.tell(fmt::format("no checkpoint was saved at step {}, and training goes on: {}; {}",
-                            steps, base::message_of(saved), remedy_of(saved)));
+  }
+  const char* const whole = options_.full_every > 1 ? ". The next one is a whole one" : "";
+  context_.tell(fmt::format("no checkpoint was saved at step {}, and training goes on: {}; {}{}",
+                            steps, base::message_of(saved), remedy_of(saved), whole));
 }
 
 }  // namespace sidereal::train

@@ -87,6 +87,7 @@ class Checkpointing {
     int64_t steps = 0;
     size_t points = 0;
     std::string prefix;
+    bool is_increment = false;
     std::thread thread;
     std::mutex mutex;
     std::condition_variable ended;
@@ -95,6 +96,7 @@ class Checkpointing {
   };
 
   Status begin(const TrainingState& state);
+  bool feed_base(const std::string& prefix, std::vector<service::Session::Feed>* feeds);
   Status write(const std::vector<service::Session::Feed>& feeds) const;
   void wait_for_cut();
   void collect();
@@ -107,7 +109,9 @@ class Checkpointing {
   std::shared_ptr<sys::Disk> disk_;
   std::unique_ptr<CheckpointDirectory> directory_;
   std::unique_ptr<Saving> saving_;
-  bool waits_ = false;  // The next one is written while training waits.
+  std::string base_;        // What the next one may stand on; "": it is to be whole.
+  int64_t increments_ = 0;  // Since the last one that is whole.
+  bool waits_ = false;      // The next one is written while training waits.
   std::string resumed_from_;
   int64_t steps_ = 0;
   int64_t saved_steps_ = -1;  // Of the latest checkpoint that is good.

@@ -28,26 +28,25 @@ SavingNodes add_saving(ir::Builder* b, std::vector<SavedVariable> variables) {
     return b->add("Placeholder", {}, {{"dtype", dtype}, {"shape", shape}}, name);
   };
   const Output prefix = any("prefix", DType::kString, {});
-  const Output none =
-      ops::constant(*b, ir::Tensor::strings(ir::Shape(), Strings{std::string()}), "base");
+  const Output base = any("base", DType::kString, {});
+  const Output since = any("since", DType::kString, {});
   if (!b->status().ok()) return out;
   const auto place = [b](Output value, const std::string& device) {
     if (value.valid()) b->graph().mutable_node(value.node).device = device;
     return value;
   };
-  place(none, ps_device(0));
   std::map<std::string, std::vector<const SavedVariable*>> by_device;
   for (const SavedVariable& one : variables) {
     by_device[b->graph().node(one.handle.node).device].push_back(&one);
   }
   const auto shards = static_cast<int64_t>(by_device.size()) + 1;
-  std::vector<Output> parts = {prefix, none};
+  std::vector<Output> parts = {prefix, base};
   std::vector<NodeId> restored;
   int64_t shard = 0;
   for (const auto& [device, here] : by_device) {
     Strings names;
     Strings slices;
-    std::vector<Output> to_save = {prefix, none};
+    std::vector<Output> to_save = {prefix, since};
     std::vector<Output> to_restore = {prefix};
     for (const SavedVariable* const one : here) {
       // Parts of one tensor on one task have one name each in the node, and one in the file.
@@ -81,6 +80,8 @@ SavingNodes add_saving(ir::Builder* b, std::vector<SavedVariable> variables) {
   const NodeId restore = ops::no_op(*b, restored, "restored");
   if (!b->status().ok()) return out;
   out.prefix = name_of(prefix);
+  out.base = name_of(base);
+  out.since = name_of(since);
   out.commit = name_of(commit);
   out.restore = b->graph().node(restore).name;
   out.variables = std::move(variables);

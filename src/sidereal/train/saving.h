@@ -23,6 +23,8 @@ struct SavedVariable {
 /// Names in the graph of a model by which it is saved. Value type.
 struct SavingNodes {
   std::string prefix;   ///< Fed: prefix of the checkpoint.
+  std::string base;     ///< Fed when saving: the prefix of what it stands on; "": nothing.
+  std::string since;    ///< Fed when saving: the cut of that, as SaveVariables takes it.
   std::string commit;   ///< Run to save; feeds of `state` are needed.
   std::string restore;  ///< Run to restore variables.
   /// Fed when saving: what is saved beside variables, by its name in the checkpoint.

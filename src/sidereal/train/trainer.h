@@ -64,6 +64,8 @@ struct CheckpointOptions {
   std::string directory = {};
   std::string save_every = "5m";  ///< "90s", "5m", "2h", "1000steps" of all lanes, or "epoch".
   int64_t keep = 5;               ///< Checkpoints that stay, the newest; 0: all.
+  /// One in so many is whole; those between have what has changed since the one before.
+  int64_t full_every = 1;
   /// "auto": on from the newest checkpoint of the directory that is good, if there is one; "never";
   /// or the prefix of a checkpoint.
   std::string resume = "auto";
