@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import time
@@ -272,7 +273,7 @@ def train(folder: Path, *more: str, victims: tuple[str, ...] = ()) -> Any:
                 pid = tasks_of(run.pid).get(name, 0)
                 if max(saved, default=0) > seen and pid and pid not in killed:
                     break
-                time.sleep(0.02)
+                select.select([run.stdout], [], [], 0.02)
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
             seen = max(saved) + 60
