@@ -299,6 +299,16 @@ def test_a_ps_that_was_killed_is_started_again_at_its_address(
     assert ended(one.pids())
 
 
+def test_a_worker_that_was_killed_is_started_again(launch: Starter) -> None:
+    one = launch("--ps 0 --workers 2 --on-worker-loss restart", {"all": "told"})
+    one.wait_for(2)
+    for worker in ("worker 1", "worker 0"):
+        os.kill(one.facts[worker]["pid"], signal.SIGKILL)
+        one.next_life(worker)
+    assert one.end_when_told(2) == 0
+    assert "worker 1 is lost (killed by signal 9 (SIGKILL)) and was started again" in one.errors
+
+
 def test_a_ps_that_is_lost_too_often_has_failed(launch: Starter) -> None:
     options = "--ps 1 --workers 1 --on-ps-loss restore --restarts 1 --restart-window 300"
     one = launch(options, {"all": "wait"})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PATIENCE_S = 120
@@ -65,6 +68,56 @@ def test_launched_servers_work_together_and_refuse_nonmembers(tmp_path: Path) ->
     assert "[worker 0] total 6" in lines
     nonmembers = [line for line in lines if line.startswith("[worker 0] nonmember ")]
     assert nonmembers == ["[worker 0] nonmember UnauthenticatedError"]
+
+
+#: The worker runs a step at the ps until it fails, and then another one in a new session.
+HANGING = """
+import os
+import sidereal as sr
+from sidereal import v1 as tf
+
+resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
+server = sr.train.Server(resolver.cluster_spec(), resolver.task_type, resolver.task_id)
+if resolver.task_type == "ps":
+    print("pid", os.getpid(), flush=True)
+    server.join()
+with tf.device("/job:ps/task:0"):
+    answer = tf.negative(tf.placeholder_with_default(1.0, []))
+for life in (1, 2):
+    with tf.Session(server.target) as session:
+        print("life", life, session.run(answer), flush=True)
+        while life == 1:
+            try:
+                session.run(answer)
+            except (sr.errors.AbortedError, sr.errors.UnavailableError):
+                break
+"""
+
+
+def test_a_ps_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+    script = tmp_path / "task.py"
+    script.write_text(HANGING)
+    command = [sys.executable, "-m", "sidereal", "launch", "--on-ps-loss", "restore", "--silence"]
+    with subprocess.Popen(
+        [*command, "3", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as launched:  # fmt: skip
+        assert launched.stdout is not None
+        pids = []
+        for line in launched.stdout:
+            if line.startswith("[ps 0] pid "):
+                pids.append(int(line.split()[-1]))
+            if line == "[worker 0] life 1 -1.0\n":
+                os.kill(pids[0], signal.SIGSTOP)
+                stopped = time.monotonic()
+            if line == "[worker 0] life 2 -1.0\n":
+                break
+        assert time.monotonic() - stopped < PATIENCE_S
+        _, errors = launched.communicate(timeout=PATIENCE_S)
+    assert launched.returncode == 0, errors
+    assert len(pids) == 2 and not Path(f"/proc/{pids[0]}").exists()
+    assert re.search(r"ps 0 has not answered for \d+\.\d s and is killed\n", errors), errors
+    assert "ps 0 is lost (killed by signal 9 (SIGKILL)) and was started again" in errors
 
 
 def test_a_local_server_and_its_sessions_take_the_secret_of_the_environment() -> None:

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/channel.h"
 #include "sidereal/sys/posix/control_groups.h"
