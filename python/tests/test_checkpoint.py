@@ -588,4 +588,4 @@ def test_the_programs_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.Monke
     assert latest_checkpoint("run") == "run/ckpt-10"
     assert set(names["found"]) == {"loss", "mae"}
     assert not Path("backup").exists()
-    assert load_variable("model", "rows") == 128
+    assert load_variable("model", "global_step") == 8

@@ -331,3 +331,19 @@ def test_objects_go_from_parameter_servers_to_tensorflow_and_back(
     ckpt("convert", saved, tmp_path / "native", "--to", "native")
     checkpoint.read(str(tmp_path / "native")).assert_existing_objects_matched()
     np.testing.assert_array_equal(table.numpy(), value + 1)
+
+
+def test_tables_go_to_tensorflow_and_back(tmp_path: Path) -> None:
+    words = sr.lookup.experimental.MutableHashTable("string", "int64", -1)
+    words.insert(sr.constant(["a", "b"]), sr.constant([1, 2], dtype="int64"))
+    sr.train.Checkpoint(words=words).write(tmp_path / "ours")
+    ckpt("convert", tmp_path / "ours", tmp_path / "theirs", "--to", "tf")
+    there = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
+    tf.train.Checkpoint(words=there).read(str(tmp_path / "theirs")).assert_consumed()
+    assert there.lookup(tf.constant(["a", "b", "c"])).numpy().tolist() == [1, 2, -1]
+    there.insert(tf.constant(["b", "c"]), tf.constant([7, 8], tf.int64))
+    tf.train.Checkpoint(words=there).write(str(tmp_path / "back"))
+    ckpt("convert", tmp_path / "back", tmp_path / "native", "--to", "native")
+    sr.train.Checkpoint(words=words).read(tmp_path / "native").assert_consumed()
+    keys, values = words.export()
+    assert dict(zip(keys.numpy(), values.numpy())) == {b"a": 1, b"b": 7, b"c": 8}

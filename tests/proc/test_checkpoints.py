@@ -132,6 +132,23 @@ def test_a_training_that_has_ended_has_nothing_left_to_do(run, logs, tmp_path):
     assert "went on" not in anew.stdout and f"trained on {ROWS} rows" in anew.stdout
 
 
+def test_one_checkpoint_in_n_is_whole(run, logs, tmp_path):
+    again = command(logs, "--checkpoint-dir", tmp_path, "--save-every", "100steps", "--keep", 1,
+                    "--full-every", 4)
+    # What the newest one stands on stays with it, and goes with it when another one is whole.
+    for epochs, steps, whole in ((1, (100, 200, 250), 100), (2, (350, 450, 500), 350)):
+        done = run(*again, "--epochs", epochs)
+        assert done.returncode == 0, done.stderr
+        indices = {path.name: path for path in tmp_path.glob("*.index")}
+        assert set(indices) == {f"model.ckpt-{step}.index" for step in steps}
+        sizes = {
+            step: sum(path.stat().st_size for path in tmp_path.glob(f"model.ckpt-{step}.data-*"))
+            for step in steps
+        }
+        assert max(sizes, key=lambda step: sizes[step]) == whole
+    assert "went on from" in done.stdout and " 0 rows lost" in done.stdout
+
+
 def test_a_second_writer_is_refused_with_the_process_that_writes(train, run, logs, tmp_path):
     first = train(*command(logs, "--checkpoint-dir", tmp_path, "--epochs", 1_000_000))
     first.wait_for_progress(2)
@@ -160,6 +177,7 @@ def test_a_save_that_fails_names_ps_and_path_and_training_goes_on(train, logs, t
 def test_arguments_that_cannot_be_meant_are_refused(run, logs, tmp_path):
     often = error_of(run(*command(logs, "--checkpoint-dir", tmp_path, "--save-every", "often")))
     assert "--save-every" in often and "1000steps" in often
+    assert "--full-every" in error_of(run(*command(logs, "--full-every", 0)))
     assert "--checkpoint-dir" in error_of(run(*command(logs, "--resume", tmp_path / "m-1")))
     missing = error_of(
         run(*command(logs, "--checkpoint-dir", tmp_path, "--resume", tmp_path / "m-1"))
