@@ -133,3 +133,25 @@ def test_the_bench_of_recovery_restores_a_killed_ps(tmp_path: Path) -> None:
     for row in rows:
         assert row["megabytes"] == 16 and row["lost_steps"] == 10
         assert row["others_pushes"] > 0 and row["away_s"] < PATIENCE_S
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="PyTorch is not installed; run ./dev setup --peers",
+)
+def test_the_bench_of_torch_trains_with_tables_in_three_places(tmp_path: Path) -> None:
+    found = tmp_path / "rows.json"
+    command = [sys.executable, str(ROOT / "bench" / "torch_tables.py"), "--quick"]
+    subprocess.run(
+        [*command, "--only", "DLRM", "--trainers", "1", "--json", str(found)],
+        env=os.environ | {"SIDEREAL_BIN_DIR": str(PROGRAM.parent)},
+        check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    rows = json.loads(found.read_text())["rows"]
+    assert [row["side"] for row in rows if row["ours"] > 0] == [
+        "in the process",
+        "sidereal.torch, 1 trainer",
+        "sidereal.torch, 1 trainer, 1 ahead",
+        "torch.distributed.rpc, 1 trainer",
+    ]
+    assert all(row["gradients"] < 1e-6 and row["rows"] < 1e-6 for row in rows)
