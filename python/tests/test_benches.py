@@ -133,3 +133,26 @@ def test_the_bench_of_recovery_restores_a_killed_ps(tmp_path: Path) -> None:
     for row in rows:
         assert row["megabytes"] == 16 and row["lost_steps"] == 10
         assert row["others_pushes"] > 0 and row["away_s"] < PATIENCE_S
+
+
+def test_the_bench_of_serving_asks_over_rest_and_grpc(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxruntime", "uvicorn"):
+        pytest.importorskip(package, reason=f"{package} is not installed; ./dev setup --peers")
+    found, page = tmp_path / "rows.json", tmp_path / "page.md"
+    page.write_text("<!-- figures:serve:begin -->\n<!-- figures:serve:end -->\n")
+    command = [sys.executable, str(ROOT / "bench" / "serve.py"), "--quick"]
+    subprocess.run(
+        [*command, "--json", str(found), "--write", str(page)],
+        check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    rows = json.loads(found.read_text())["rows"]
+    assert [(row["protocol"], row["rows"], row["clients"], row["side"]) for row in rows] == [
+        (protocol, count, clients, side)
+        for protocol in ("rest", "grpc")
+        for count in (1, 32)
+        for clients in (1, 4)
+        for side in ("serve-model", "ONNX Runtime")
+    ]
+    for row in rows:
+        assert 0 < row["p50_ms"] <= row["p99_ms"] and row["rows_per_s"] > 0
+    assert "| grpc | 32 | 4 | serve-model |" in page.read_text()
