@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pytest
 from session_servers import PATIENCE_S
 
 import sidereal as sr
@@ -145,6 +146,20 @@ def request_of(name: str, columns: Mapping[str, np.ndarray], signature: str = ""
     return request
 
 
+def http_request(body: bytes, *headers: str, model: str = "many") -> bytes:
+    """The bytes of a request for predictions."""
+    first = f"POST /v1/models/{model}:predict HTTP/1.1"
+    head = [first, "host: x", f"content-length: {len(body)}", *headers]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def refused(client: GrpcClient, request: Any) -> tuple[str, str]:
+    """Code and message of a call that is refused."""
+    with pytest.raises(grpc.RpcError) as raised:
+        client.predict_message(request)
+    return raised.value.code().name, raised.value.details()
+
+
 def save_line(path: Path, a: float, b: float) -> Path:
     """A model that gives a x + b for each x."""
 
@@ -155,3 +170,45 @@ def save_line(path: Path, a: float, b: float) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     sr.saved_model.save(line, path)
     return path
+
+
+def save_many(path: Path) -> None:
+    """Signatures of several kinds in one file."""
+    spec = sr.TensorSpec
+
+    @sr.function(input_signature=[spec([None, 2], "float32", "a"), spec([None], "int32", "b")])
+    def default(a: Any, b: Any) -> dict[str, Any]:
+        return {"sum": sr.reduce_sum(a, axis=1) + sr.cast(b, "float32"), "twice": b * 2}
+
+    @sr.function(input_signature=[spec([None], "string", "text")])
+    def texts(text: Any) -> dict[str, Any]:
+        return {"text": text, "raw_bytes": text}
+
+    @sr.function(input_signature=[spec([None], "float32", "x")])
+    def log(x: Any) -> Any:
+        return sr.math.log(x)
+
+    @sr.function(input_signature=[spec([], "float32", "x"), spec([], "float32", "y")])
+    def scalars(x: Any, y: Any) -> Any:
+        return x - y
+
+    @sr.function(input_signature=[spec([None], "float32", "x")])
+    def total(x: Any) -> Any:
+        return sr.reduce_sum(x)
+
+    @sr.function(input_signature=[spec([None], "float32", "x")])
+    def classify(x: Any) -> dict[str, Any]:
+        scores = sr.stack([x, 1.0 - x], axis=1)
+        return {"scores": scores, "classes": sr.strings.as_string(sr.cast(scores, "int32"))}
+
+    signatures = {"serving_default": default, "texts": texts, "log": log, "scalars": scalars,
+                  "total": total, "classify": classify}  # fmt: skip
+    sr.saved_model.save(list(signatures.values()), path, signatures=signatures)
+
+
+def many_server(folder: Path) -> ModelServer:
+    """Serves them."""
+    save_many(folder / "many.srsm")
+    return ModelServer(
+        "--model", folder / "many.srsm", "--labels", "stable", "--max-request-bytes", "256k"
+    )

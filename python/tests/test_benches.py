@@ -155,3 +155,26 @@ def test_the_bench_of_torch_trains_with_tables_in_three_places(tmp_path: Path) -
         "torch.distributed.rpc, 1 trainer",
     ]
     assert all(row["gradients"] < 1e-6 and row["rows"] < 1e-6 for row in rows)
+
+
+def test_the_bench_of_serving_asks_over_rest_and_grpc(tmp_path: Path) -> None:
+    for package in ("onnx", "onnxruntime", "uvicorn"):
+        pytest.importorskip(package, reason=f"{package} is not installed; ./dev setup --peers")
+    found, page = tmp_path / "rows.json", tmp_path / "page.md"
+    page.write_text("<!-- figures:serve:begin -->\n<!-- figures:serve:end -->\n")
+    command = [sys.executable, str(ROOT / "bench" / "serve.py"), "--quick"]
+    subprocess.run(
+        [*command, "--json", str(found), "--write", str(page)],
+        check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    rows = json.loads(found.read_text())["rows"]
+    assert [(row["protocol"], row["rows"], row["clients"], row["side"]) for row in rows] == [
+        (protocol, count, clients, side)
+        for protocol in ("rest", "grpc")
+        for count in (1, 32)
+        for clients in (1, 4)
+        for side in ("serve-model", "ONNX Runtime")
+    ]
+    for row in rows:
+        assert 0 < row["p50_ms"] <= row["p99_ms"] and row["rows_per_s"] > 0
+    assert "| grpc | 32 | 4 | serve-model |" in page.read_text()

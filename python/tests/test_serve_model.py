@@ -20,17 +20,21 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from grpc_health.v1 import health_pb2
-from model_servers import GrpcClient, ModelServer, request_of, save_line
+from model_servers import (
+    GrpcClient,
+    ModelServer,
+    http_request,
+    many_server,
+    refused,
+    request_of,
+    save_line,
+)
 from session_servers import PATIENCE_S, ROOT
 from test_out_commands import FILES, Trained, exported, make
 
-import sidereal as sr
 from sidereal import _serve_model_command
 from sidereal._predictors import open_model
 from sidereal._rows import Rows
-from sidereal.serving import fill, messages, to_array
-from sidereal.serving._tensors import TYPE_NAMES, number_of
 
 PAGE = ROOT / "docs/guide/serving.md"
 
@@ -75,51 +79,9 @@ def test_all_rows_are_predicted_as_evaluate_does(
 # ---- a model with several signatures -------------------------------------------------------------
 
 
-def save_many(path: Path) -> None:
-    """Signatures of several kinds in one file."""
-    spec = sr.TensorSpec
-
-    @sr.function(input_signature=[spec([None, 2], "float32", "a"), spec([None], "int32", "b")])
-    def default(a: Any, b: Any) -> dict[str, Any]:
-        return {"sum": sr.reduce_sum(a, axis=1) + sr.cast(b, "float32"), "twice": b * 2}
-
-    @sr.function(input_signature=[spec([None], "string", "text")])
-    def texts(text: Any) -> dict[str, Any]:
-        return {"text": text, "raw_bytes": text}
-
-    @sr.function(input_signature=[spec([None], "float32", "x")])
-    def log(x: Any) -> Any:
-        return sr.math.log(x)
-
-    @sr.function(input_signature=[spec([], "float32", "x"), spec([], "float32", "y")])
-    def scalars(x: Any, y: Any) -> Any:
-        return x - y
-
-    @sr.function(input_signature=[spec([None], "float32", "x")])
-    def total(x: Any) -> Any:
-        return sr.reduce_sum(x)
-
-    @sr.function(input_signature=[spec([None], "float32", "x")])
-    def classify(x: Any) -> dict[str, Any]:
-        scores = sr.stack([x, 1.0 - x], axis=1)
-        return {"scores": scores, "classes": sr.strings.as_string(sr.cast(scores, "int32"))}
-
-    signatures = {"serving_default": default, "texts": texts, "log": log, "scalars": scalars,
-                  "total": total, "classify": classify}  # fmt: skip
-    sr.saved_model.save(list(signatures.values()), path, signatures=signatures)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: Any) -> Iterator[ModelServer]:
-    path = tmp_path_factory.mktemp("many") / "many.srsm"
-    save_many(path)
-    with ModelServer("--model", path, "--labels", "stable", "--max-request-bytes", "256k") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def client(server: ModelServer) -> Iterator[GrpcClient]:
-    with GrpcClient(server.grpc_port) as made:
+    with many_server(tmp_path_factory.mktemp("many")) as made:
         yield made
 
 
@@ -228,293 +190,6 @@ def test_classes_and_regressions(server: ModelServer) -> None:
     assert status == 400 and "sum, twice" in why
 
 
-# ---- what is no good request ---------------------------------------------------------------------
-
-
-DEEP = b"[" * 5000 + b"]" * 5000
-BAD = [
-    (b"", 400, "no JSON"),
-    (b"{", 400, "no JSON"),
-    (b"[1]", 400, "no object"),
-    (b'{"instances": ' + DEEP + b"}", 400, "no JSON"),
-    (b'{"instances": ' + b"[" * 200 + b"1" + b"]" * 200 + b', "signature_name": "log"}', 400, "x"),
-    (b'{"instances": [NaN, ' + DEEP + b"]}", 400, "no JSON"),
-    ({}, 400, '"instances" (rows) or "inputs"'),
-    ({"instances": [ROW], "inputs": {}}, 400, '"instances" (rows) or "inputs"'),
-    ({"instances": []}, 400, "one row at least"),
-    ({"instances": {"a": 1}}, 400, "one row at least"),
-    ({"instances": [1]}, 400, "instance 0 is 1, and no object with a, b"),
-    ({"instances": [ROW, None]}, 400, "instance 1 is None"),
-    ({"instances": [ROW, {"a": [1, 2]}]}, 400, "instance 1 has no 'b'"),
-    ({"instances": [{**ROW, "c": 1}]}, 400, "instance 0 has 'c'"),
-    ({"inputs": [1]}, 400, '"inputs" is to be an object with a, b'),
-    ({"inputs": {"a": [[1, 2]]}}, 400, "\"inputs\" has no 'b'"),
-    ({"instances": [{"a": [1, 2, 3], "b": 1}]}, 400, "'a' has the shape [1, 3], and the model"),
-    ({"instances": [ROW, {"a": [1], "b": 1}]}, 400, "'a' takes lists of equal lengths"),
-    ({"instances": [{"a": ["1", "2"], "b": 1}]}, 400, "'a' takes numbers (float32)"),
-    ({"instances": [{"a": [1, None], "b": 1}]}, 400, "'a' takes numbers (float32)"),
-    ({"instances": [{"a": [1, 2], "b": 1.5}]}, 400, "'b' takes whole numbers (int32)"),
-    ({"instances": [{"a": [1, 2], "b": 2**31}]}, 400, "'b' takes numbers from -2147483648"),
-    ({"instances": [{"a": [1, 2], "b": 2**70}]}, 400, "'b'"),
-    ({"instances": [{"a": [1, 2], "b": True}]}, 400, "'b' takes whole numbers (int32)"),
-    ({"instances": [ROW], "signature_name": "nothing"}, 404, "no signature 'nothing' but serving"),
-    ({"instances": [ROW], "signature_name": 7}, 400, '"signature_name" is to be a text'),
-    ({"instances": [1], "signature_name": "texts"}, 400, "'text' takes texts"),
-    ({"instances": [{"b64": "?"}], "signature_name": "texts"}, 400, "'text': bad b64"),
-    ({"instances": [{"b64": 1}], "signature_name": "texts"}, 400, "'text': bad b64"),
-    ({"instances": [["a"], "b"], "signature_name": "texts"}, 400, "'text' takes"),
-    ({"instances": [1, 2], "signature_name": "total"}, 400, 'ask with "inputs"'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("body, status, why", BAD, ids=range(len(BAD)))
-def test_a_bad_request_is_refused_with_what_is_wrong(
-    server: ModelServer, body: Any, status: int, why: str
-) -> None:
-    found, message = server.refusal(PREDICT, body)
-    assert found == status and why in message, message
-    assert len(message) < 1000
-    # And the next one is answered.
-    assert server.predict(PREDICT, {"instances": [ROW]})["predictions"][0]["twice"] == 6
-
-
-@pytest.mark.parametrize(
-    "method, path, status, why",
-    [
-        ("GET", "/", 404, "there is nothing at /"),
-        ("GET", "/v1/models/other", 404, "no model 'other' here but 'many'"),
-        ("GET", "/v1/models/many/versions/2", 404, "no version 2"),
-        ("GET", "/v1/models/many/versions/" + "9" * 30, 404, "no version"),
-        ("GET", "/v1/models/many/labels/canary", 404, "no label 'canary' but stable"),
-        ("POST", "/v1/models/many", 405, "GET is"),
-        ("GET", "/v1/models/many:predict", 405, "POST is"),
-        ("POST", "/v1/models/many:explain", 404, "there is nothing at"),
-        ("POST", "/v1/models/other:predict", 404, "no model 'other'"),
-        ("POST", "/v1/models/many/versions/7:predict", 404, "version 1 is served"),
-        ("GET", "/" + "a" * 20000, 431, "longer than 16384"),
-    ],
-)
-def test_a_path_that_means_nothing_is_refused(
-    server: ModelServer, method: str, path: str, status: int, why: str
-) -> None:
-    found, message = server.refusal(path, {"instances": [ROW]}, method)
-    assert found == status and why in message
-
-
-def exchange(server: ModelServer, data: bytes, ends: bool = True) -> bytes:
-    """What the server says to bytes. ends: until it closes the connection."""
-    with socket.create_connection(("127.0.0.1", server.rest_port), PATIENCE_S) as connection:
-        connection.sendall(data)
-        found = b""
-        while part := connection.recv(65536):
-            found += part
-            if not ends:
-                break
-        return found
-
-
-def http_request(body: bytes, *headers: str) -> bytes:
-    head = [f"POST {PREDICT} HTTP/1.1", "host: x", f"content-length: {len(body)}", *headers]
-    return "\r\n".join([*head, "", ""]).encode() + body
-
-
-@pytest.mark.parametrize(
-    "data, status, why",
-    [
-        (b"hello\r\n\r\n", 400, b"no HTTP/1.1 request"),
-        (b"\x16\x03\x01\x00\xa5\x01\x00\x00", 400, b"no HTTP/1.1 request"),
-        (b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"a" * 20000, 431, b"head is longer"),
-        (b"POST / HTTP/1.1\r\ncontent-length: 999999999999999999999\r\n\r\n", 413, b"262144"),
-        (b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n", 400, b"no HTTP/1.1 request"),
-        (http_request(b"a" * 300_000), 413, b"body is longer"),
-        (http_request(b"", "content-encoding: gzip"), 415, b"send it plain"),
-        (
-            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
-            + b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n"
-            + (b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n") * 5,
-            413, b"body is longer",
-        ),
-        (b"GET / HTTP/1.1\r\nupgrade: h2c\r\nconnection: upgrade\r\n\r\n", 404, b"error"),
-    ],
-)  # fmt: skip
-def test_bytes_that_are_no_good_http_are_refused(
-    server: ModelServer, data: bytes, status: int, why: bytes
-) -> None:
-    found = exchange(server, data, ends=False)
-    assert found.startswith(b"HTTP/1.1 %d " % status) and why in found
-
-
-def test_requests_of_one_connection_are_answered_in_order(server: ModelServer) -> None:
-    """Also more than are taken at once, with one refused in the middle, and in small pieces."""
-    bodies = [
-        json.dumps({"signature_name": "total", "inputs": [number]}).encode()
-        for number in range(50)
-    ]
-    bodies[20] = b"{"
-    last = http_request(bodies[-1], "connection: close")
-    data = b"".join(map(http_request, bodies[:-1])) + last
-    found = re.findall(rb'{"(?:outputs":(\d+\.0)|error)', exchange(server, data))
-    assert found == [b"%d.0" % number if number != 20 else b"" for number in range(50)]
-    with socket.create_connection(("127.0.0.1", server.rest_port), PATIENCE_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in last:
-            connection.sendall(bytes([byte]))
-        assert connection.recv(65536).endswith(b'{"outputs":49.0}')
-
-
-def test_a_client_that_waits_to_be_asked_for_the_body_is_asked(server: ModelServer) -> None:
-    whole = http_request(json.dumps({"instances": [ROW]}).encode(), "expect: 100-continue")
-    head, _, body = whole.partition(b"\r\n\r\n")
-    with socket.create_connection(("127.0.0.1", server.rest_port), PATIENCE_S) as connection:
-        connection.sendall(head + b"\r\n\r\n")
-        assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(body)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK\r\n")
-
-
-# ---- gRPC ----------------------------------------------------------------------------------------
-
-COLUMNS = {"a": np.array([[1, 2.5]], np.float32), "b": np.array([3], np.int32)}
-
-
-def refused(client: GrpcClient, request: Any) -> tuple[str, str]:
-    with pytest.raises(grpc.RpcError) as raised:
-        client.predict_message(request)
-    return raised.value.code().name, raised.value.details()
-
-
-def test_predictions_over_grpc(client: GrpcClient) -> None:
-    found = client.predict("many", COLUMNS)
-    np.testing.assert_array_equal(found["sum"], np.array([6.5], np.float32))
-    np.testing.assert_array_equal(found["twice"], np.array([6], np.int32))
-    texts = client.predict("many", {"text": np.array([b"\xff", "h\u00e9"], object)}, "texts")
-    assert texts["text"].tolist() == [b"\xff", "h\u00e9".encode()]
-    request = request_of("many", COLUMNS)
-    request.output_filter.append("twice")
-    request.model_spec.version.value = 1
-    answer = client.predict_message(request)
-    assert list(answer.outputs) == ["twice"]
-    spec = answer.model_spec
-    assert (spec.name, spec.version.value, spec.signature_name) == ("many", 1, "serving_default")
-    request.model_spec.version_label = "stable"
-    assert client.predict_message(request).outputs["twice"].dtype == number_of("int32")
-
-
-def test_metadata_status_and_health_over_grpc(client: GrpcClient) -> None:
-    request = messages.GetModelMetadataRequest(metadata_field=["signature_def"])
-    request.model_spec.name = "many"
-    method = "PredictionService/GetModelMetadata"
-    found = client.call(method, request, messages.GetModelMetadataResponse)
-    known = messages.SignatureDefMap()
-    assert found.metadata["signature_def"].Unpack(known)
-    assert found.metadata["signature_def"].type_url == (
-        "type.googleapis.com/tensorflow.serving.SignatureDefMap"
-    )
-    made = known.signature_def["serving_default"]
-    assert made.inputs["a"].dtype == number_of("float32")
-    assert [dim.size for dim in made.inputs["a"].tensor_shape.dim] == [-1, 2]
-    request = messages.GetModelStatusRequest()
-    request.model_spec.name = "many"
-    status = client.call(
-        "ModelService/GetModelStatus", request, messages.GetModelStatusResponse
-    )
-    assert [(one.version, one.state) for one in status.model_version_status] == [(1, 30)]
-    check = client.channel.unary_unary(
-        "/grpc.health.v1.Health/Check",
-        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
-        response_deserializer=health_pb2.HealthCheckResponse.FromString,
-    )
-    for service in ("", "many", "tensorflow.serving.PredictionService"):
-        assert check(health_pb2.HealthCheckRequest(service=service)).status == 1
-
-
-def bad(change: Any) -> Any:
-    request = request_of("many", COLUMNS)
-    change(request)
-    return request
-
-
-def test_bad_messages_are_refused(client: GrpcClient) -> None:
-    def shape(request: Any, *extents: int) -> None:
-        del request.inputs["a"].tensor_shape.dim[:]
-        for extent in extents:
-            request.inputs["a"].tensor_shape.dim.add(size=extent)
-
-    wrong = "INVALID_ARGUMENT"
-    cases: list[tuple[Any, str, str]] = [
-        (lambda r: setattr(r.model_spec, "name", "other"), "NOT_FOUND", "no model 'other'"),
-        (lambda r: setattr(r.model_spec.version, "value", 9), "NOT_FOUND", "no version 9"),
-        (lambda r: setattr(r.model_spec, "signature_name", "z"), "NOT_FOUND", "no signature 'z'"),
-        (lambda r: r.output_filter.append("z"), wrong, "no output 'z'"),
-        (lambda r: r.inputs.pop("b"), wrong, "takes a, b; given are a"),
-        (lambda r: fill(r.inputs["c"], np.zeros(1)), wrong, "takes a, b"),
-        (lambda r: setattr(r.inputs["a"], "dtype", 99), wrong, "the dtype 99"),
-        (lambda r: setattr(r.inputs["b"], "dtype", 9), wrong, "bytes of content"),
-        (lambda r: setattr(r.inputs["b"], "dtype", 1), wrong, "'b' takes int32, and not float32"),
-        (lambda r: shape(r, 1, 3), wrong, "8 bytes of content, and its shape [1, 3]"),
-        (lambda r: shape(r, 2, 1), wrong, "'a' has the shape [2, 1]"),
-        (lambda r: shape(r, -1, 2), wrong, "no known shape"),
-        (lambda r: shape(r, 1 << 40, 1 << 40), wrong, "more than"),
-        (lambda r: setattr(r.inputs["a"].tensor_shape, "unknown_rank", True), wrong, "no known"),
-        (lambda r: r.inputs["a"].ClearField("tensor_content"), wrong, "0 values for the shape"),
-    ]
-    for change, code, why in cases:
-        found, message = refused(client, bad(change))
-        assert found == code and why in message, message
-    assert client.predict("many", COLUMNS)["twice"].tolist() == [6]
-    with pytest.raises(grpc.RpcError) as raised:
-        client.predict("many", {"a": np.zeros((100_000, 2), np.float32),
-                                "b": np.zeros(100_000, np.int32)})  # fmt: skip
-    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-@pytest.mark.parametrize("kind", TYPE_NAMES)
-def test_messages_of_tensorflow_are_read_and_written(client: GrpcClient, kind: str) -> None:
-    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    values: Any = [[b"a", b"\xff"], [b"", b"c"]] if kind == "string" else [[0, 1], [1, 0]]
-    array = np.array(values, object if kind == "string" else kind)
-    # By content and by values, of which the last one may stand for the rest.
-    shorter = tf.make_tensor_proto(array)
-    single = tf.make_tensor_proto(array.reshape(-1)[:1].tolist(), kind, [2, 2])
-    for proto, want in ((shorter, array), (single, np.full((2, 2), array[0, 0], array.dtype))):
-        read = messages.TensorProto.FromString(proto.SerializeToString())
-        found = to_array("x", read, 1000)
-        np.testing.assert_array_equal(found, want)
-        assert found.dtype == want.dtype
-        written = messages.TensorProto()
-        fill(written, found)
-        proto.ParseFromString(written.SerializeToString())
-        np.testing.assert_array_equal(tf.make_ndarray(proto), want)
-
-
-def test_tensorflow_asks_and_understands(client: GrpcClient) -> None:
-    tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    request = messages.PredictRequest()
-    request.model_spec.name = "many"
-    for name, value in (("a", [[1.0, 2.5], [0, 0]]), ("b", [3, -1])):
-        proto = tf.make_tensor_proto(value, tf.float32 if name == "a" else tf.int32)
-        request.inputs[name].ParseFromString(proto.SerializeToString())
-    answer = client.predict_message(request)
-    proto = tf.make_tensor_proto(0)
-    proto.ParseFromString(answer.outputs["sum"].SerializeToString())
-    assert tf.make_ndarray(proto).tolist() == [6.5, -1.0]
-
-
-def test_fields_have_the_numbers_of_tensorflow() -> None:
-    pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2
-    from tensorflow.core.protobuf import meta_graph_pb2
-
-    for theirs in (tensor_pb2.TensorProto, tensor_shape_pb2.TensorShapeProto,
-                   meta_graph_pb2.TensorInfo, meta_graph_pb2.SignatureDef):  # fmt: skip
-        known = theirs.DESCRIPTOR.fields_by_name
-        ours = getattr(messages, theirs.DESCRIPTOR.name).DESCRIPTOR
-        for field in ours.fields:
-            assert (field.number, field.is_repeated) == (
-                known[field.name].number, known[field.name].is_repeated,
-            )  # fmt: skip
-
-
 # ---- figures, health, and ends -------------------------------------------------------------------
 
 
@@ -598,7 +273,7 @@ def test_a_request_whose_time_is_over_is_told(tmp_path: Path) -> None:
         assert raised.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         # A client that has gone keeps nothing: its connection ends first.
         connection = socket.create_connection(("127.0.0.1", server.rest_port), PATIENCE_S)
-        connection.sendall(http_request(b'{"instances": [1]}').replace(b"many", b"line"))
+        connection.sendall(http_request(b'{"instances": [1]}', model="line"))
         connection.close()
         assert server.ask("GET", "/healthz")[0] == 200
 

@@ -135,12 +135,14 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._queue: deque[Request] = deque()
         self._busy: Request | None = None
-        self._is_driving = self._is_paused = self._is_full = self._is_reading = False
+        self._is_driving = self._is_paused = self._is_full = False
+        self._is_reading = self._is_in_head = False
+        self._complete = 0
         self._refusal: tuple[int, str] | None = None
         self._since = time.monotonic()
         self._url = b""
         self._body: list[bytes] = []
-        self._head_size = self._body_size = 0
+        self._head_size = self._head_bytes = self._body_size = 0
 
     # ---- the transport's calls ------------------------------------------------------------------
 
@@ -163,6 +165,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None:
             return
+        complete = self._complete
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -170,6 +173,10 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             # Of what a callback has refused already, it is only the echo.
             self._refuse(400, f"this is no HTTP/1.1 request: {error}")
+        if self._is_in_head and complete == self._complete:
+            # The parser keeps a header that has not ended.
+            self._head_bytes += len(data)
+            self._check_head(self._head_bytes)
         if self._queue or self._refusal is not None:
             self._drive()
 
@@ -188,8 +195,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._url, self._body = b"", []
-        self._head_size = self._body_size = 0
-        self._is_reading = True
+        self._head_size = self._head_bytes = self._body_size = 0
+        self._is_reading = self._is_in_head = True
         self._since = time.monotonic()
 
     def on_url(self, url: bytes) -> None:
@@ -211,6 +218,9 @@ class Connection(asyncio.Protocol):
         ):  # fmt: skip
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
         if self._body_size > self._server.limits.body_bytes:
@@ -221,6 +231,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._is_reading = False
+        self._complete += 1
         if self._refusal is not None:
             return
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -236,7 +247,10 @@ class Connection(asyncio.Protocol):
 
     def _add_to_head(self, count: int) -> None:
         self._head_size += count
-        if self._head_size > self._server.limits.head_bytes:
+        self._check_head(self._head_size)
+
+    def _check_head(self, size: int) -> None:
+        if size > self._server.limits.head_bytes:
             self._refuse(431, f"the head is longer than {self._server.limits.head_bytes} bytes")
 
     def _refuse_body(self) -> None:

@@ -200,7 +200,7 @@ def rows_of(columns: Mapping[str, npt.NDArray[Any]], inputs: Inputs) -> int | No
 def _plain(name: str, array: npt.NDArray[Any]) -> Any:
     """Strings as what JSON holds: texts, or bytes in b64 where they are none or are called so."""
     if array.dtype.kind not in "OSU":
-        return array
+        return np.ascontiguousarray(array) if array.ndim else array.item()
 
     def said(value: Any) -> Any:
         if isinstance(value, list):
@@ -231,7 +231,7 @@ def _are_finite(outputs: Mapping[str, npt.NDArray[Any]]) -> bool:
 
 def predictions(outputs: Mapping[str, npt.NDArray[Any]], by_row: bool) -> bytes:
     """The body of an answer, in the format of the request."""
-    plain = {name: _plain(name, np.ascontiguousarray(array)) for name, array in outputs.items()}
+    plain = {name: _plain(name, array) for name, array in outputs.items()}
     are_finite = _are_finite(outputs)
     if not by_row:
         made = next(iter(plain.values())) if len(plain) == 1 else plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -136,10 +137,9 @@ class Rest:
     # ---- what is known of the model -------------------------------------------------------------
 
     def _statuses(self, route: _Route) -> dict[str, Any]:
+        version = route.version
         if route.name != self._model.name or route.label is not None:
-            version = self._model.find(route.name, route.version, route.label).number
-        else:
-            version = route.version
+            version = self._model.find(route.name, version, route.label).number
         return {
             "model_version_status": [
                 {"version": str(one.number), "state": one.state, "status": _status_json(one)}
@@ -177,11 +177,7 @@ class Rest:
         signature = version.signature(name)
         if what == "predict":
             columns = _json.columns_of_request(said, signature.inputs)
-            by_row = "instances" in said
-
-            def answer(outputs: dict[str, npt.NDArray[Any]]) -> bytes:
-                return _json.predictions(outputs, by_row)
-
+            answer: Answer = partial(_json.predictions, by_row="instances" in said)
         else:
             columns = _json.columns_of_instances(_examples(said), signature.inputs)
             answer = _results_of(what, signature)
