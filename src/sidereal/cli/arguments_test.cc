@@ -141,7 +141,7 @@ TEST_F(Arguments, AClusterThatIsWrongIsRefusedWithThePlaceBeforeAnythingIsPrinte
     return std::string(base::message_of(error()));
   };
   EXPECT_THAT(message("{\"ps\": [\"h:1\"],\n \"worker\": [\"h:2\""),
-              HasSubstr("--cluster: the cluster is no JSON: line 2, column 17"));
+              HasSubstr("--cluster: the cluster is no JSON: line 2, column 18"));
   EXPECT_THAT(message(R"({"pss": ["h:1"], "worker": ["h:2"]})"),
               HasSubstr("job 'pss' of the cluster is none of ps, worker"));
   EXPECT_THAT(message(R"({"ps": ["h:1"]})"), HasSubstr("no tasks of job 'worker'"));
