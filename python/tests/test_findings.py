@@ -274,5 +274,5 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 def test_a_cluster_that_is_no_json_is_refused_with_the_place() -> None:
-    with pytest.raises(sr.errors.InvalidArgumentError, match="is no JSON: line 2, column 17"):
+    with pytest.raises(sr.errors.InvalidArgumentError, match="is no JSON: line 2, column 18"):
         sr.RemoteCluster('{"ps": ["h:1"],\n "worker": ["h:2"')

@@ -30,7 +30,7 @@ def test_help_and_version_are_where_people_look(run):
 
 
 @pytest.mark.parametrize("cluster, said", [
-    ('{"ps": ["a:1"],\n "worker": ["b:2"', "is no JSON: line 2, column 17"),
+    ('{"ps": ["a:1"],\n "worker": ["b:2"', "is no JSON: line 2, column 18"),
     ('{"pss": ["a:1"], "worker": ["b:2"]}', "job 'pss' of the cluster is none of ps, worker"),
     ('{"ps": ["a:99999"], "worker": ["b:2"]}', "'a:99999' is not the address of a ps task"),
 ])
