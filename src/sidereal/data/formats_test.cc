@@ -153,7 +153,7 @@ TEST(Csv, RowsHaveWeights) {
   spec.weight = "w";
   for (const int64_t shuffle : {0, 10}) {
     spec.shuffle_rows = shuffle;
-    auto reader = Reader::open(spec, {.batch_size = 5});
+    auto reader = Reader::open(spec, {});
     ASSERT_TRUE(reader.ok()) << reader.status();
     Batch batch;
     ASSERT_TRUE(*(*reader)->next(&batch));
