@@ -92,9 +92,7 @@ class _Columns:
         if name in self._defaults:
             found = _bucket_of(_filled(x, float(self._defaults[name])), boundaries)
         else:
-            found = ops.math.where(
-                ops.math.is_nan(x), _constant(count), _bucket_of(x, boundaries)
-            )
+            found = ops.math.where(ops.math.is_nan(x), _constant(count), _bucket_of(x, boundaries))
         return ops.basic.cast(found, int64)
 
     def _category(self, field: int, name: str) -> Any:
@@ -114,7 +112,8 @@ class _Columns:
         )
         # Of nothing, split() makes one piece without text.
         is_empty = ops.array.expand_dims(ops.math.equal(text, constant("")), 1)
-        return ops.math.where(is_empty, constant(np.int64(-1)), ids)
+        ids = ops.math.where(is_empty, constant(np.int64(-1)), ids)
+        return ops.array.reshape(ids, [-1, many.max_length])
 
 
 def _criteo(given: Mapping[str, Any], buckets: int) -> dict[str, Any]:
@@ -150,9 +149,7 @@ def takes_columns(data: DataSpec | None, inputs: Mapping[str, Any]) -> bool:
     return is_hashed and bool(_specs(data))
 
 
-def of_columns(
-    serve: ConcreteFunction, inputs: Mapping[str, Any], data: DataSpec
-) -> Function:
+def of_columns(serve: ConcreteFunction, inputs: Mapping[str, Any], data: DataSpec) -> Function:
     """`serve`, which takes `inputs`, as a function of the columns of files: float32 [b], NaN for an
     empty cell, and strings [b]."""
     specs = _specs(data)
