@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "sidereal/cli/help_format.h"
+#include "sidereal/cli/inspect_command.h"
 #include "sidereal/cli/interrupt.h"
 
 namespace sidereal::cli {
@@ -41,6 +42,7 @@ Parsed parse(std::vector<std::string> arguments) {
   use_help_format(&app);
   add_train(&app, &parsed.action);
   add_demo(&app, &parsed.action);
+  add_inspect(&app, &parsed.action);
   add_serve(&app, &parsed.action);
   add_launch(&app, &parsed.action);
   add_plot(&app, &parsed.action);
