@@ -19,6 +19,8 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/data/features_file.h"
+#include "sidereal/data/statistics.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/security/credentials.h"
@@ -86,25 +88,52 @@ void bind_data(nb::module_& m) {
       "What the rows of a data set look like: dense_width numbers, fields ids below rows.")
       .def(
           "__init__",
-          [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted) {
+          [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted,
+             bool has_sample_weight) {
             new (self) data::Schema();
             self->dense_width = dense_width;
             self->fields = fields;
             self->rows = rows;
             self->weighted = weighted;
+            self->has_sample_weight = has_sample_weight;
           },
-          "dense_width"_a = 0, "fields"_a = 0, "rows"_a = 0, "weighted"_a = false)
+          "dense_width"_a = 0, "fields"_a = 0, "rows"_a = 0, "weighted"_a = false,
+          "has_sample_weight"_a = false)
       .def_ro("dense_width", &data::Schema::dense_width)
       .def_ro("fields", &data::Schema::fields)
       .def_ro("rows", &data::Schema::rows)
       .def_ro("weighted", &data::Schema::weighted)
       .def_ro("has_label", &data::Schema::has_label)
+      .def_ro("has_sample_weight", &data::Schema::has_sample_weight)
       .def_ro("numeric", &data::Schema::numeric)
       .def_ro("categorical", &data::Schema::categorical);
   m.def(
       "inspect",
       [](const std::string& spec) {
         return value_of(data::inspect(value_of(data::spec_from_json(spec))));
+      },
+      "spec"_a);
+  m.def(
+      "with_label",
+      [](const std::string& spec, const std::string& label) {
+        data::DataSpec given = value_of(data::spec_from_json(spec));
+        check(data::parse_label_option(label, &given));
+        return data::to_json(given);
+      },
+      "spec"_a, "label"_a);
+  m.def(
+      "with_features",
+      [](const std::string& spec, const std::string& path) {
+        data::DataSpec given = value_of(data::spec_from_json(spec));
+        check(data::take_features(path, &given));
+        return data::to_json(given);
+      },
+      "spec"_a, "path"_a);
+  m.def(
+      "with_statistics",
+      [](const std::string& spec) {
+        const data::DataSpec given = value_of(data::spec_from_json(spec));
+        return data::to_json(value_of(without_gil([&] { return data::with_statistics(given); })));
       },
       "spec"_a);
   m.def(

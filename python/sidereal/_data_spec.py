@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from . import _native
 from ._native import Schema
 
-__all__ = ["DataSpec", "Schema", "SyntheticSpec", "criteo", "csv", "libsvm", "synthetic"]
+__all__ = [
+    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema",
+    "SyntheticSpec", "criteo", "csv", "libsvm", "synthetic",
+]
 
 #: Rows held in memory to shuffle files.
 SHUFFLE_ROWS = 100_000
@@ -35,6 +38,46 @@ class SyntheticSpec:
 
 
 @dataclass(frozen=True)
+class NumericTransform:
+    """How a column of numbers becomes what a model sees: the sign of x times log(1 + |x|) for kinds
+    with log1p, or the number of `boundaries` not above x for quantile; then (x - offset) * scale.
+    An empty cell counts as `missing`."""
+
+    kind: str = "none"
+    offset: float = 0.0
+    scale: float = 1.0
+    missing: float = 0.0
+    boundaries: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """Which labels are 1: those of which `label op value` holds. No op: they are numbers."""
+
+    op: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class MultiHot:
+    """A categorical column with up to `max_length` values in a cell."""
+
+    column: str
+    separator: str = "|"
+    max_length: int = 1
+
+
+@dataclass(frozen=True)
+class Bucketized:
+    """A column of numbers that becomes a category, by boundaries or in `buckets` of as many rows
+    each."""
+
+    column: str
+    buckets: int = 0
+    boundaries: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """Made by csv(), criteo(), libsvm() and synthetic(), which say what the fields mean."""
 
@@ -44,6 +87,15 @@ class DataSpec:
     label: str = "label"
     numeric: list[str] = field(default_factory=list)
     categorical: list[str] = field(default_factory=list)
+    label_rule: LabelRule = field(default_factory=LabelRule)
+    weight: str = ""
+    numeric_transform: str = "none"
+    column_transforms: list[tuple[str, str]] = field(default_factory=list)
+    transforms: list[NumericTransform] = field(default_factory=list)
+    defaults: list[tuple[str, str]] = field(default_factory=list)
+    multi_hot: list[MultiHot] = field(default_factory=list)
+    bucketized: list[Bucketized] = field(default_factory=list)
+    crosses: list[list[str]] = field(default_factory=list)
     delimiter: str = ","
     hash_buckets: int = 100_000
     id_space: int = 0
@@ -60,6 +112,45 @@ class DataSpec:
     def to_json(self) -> str:
         """As the core reads it."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> DataSpec:
+        """What to_json() gave."""
+        return cls.of_dict(json.loads(text))
+
+    @classmethod
+    def of_dict(cls, said: Mapping[str, Any]) -> DataSpec:
+        """What dataclasses.asdict() gave."""
+        made = dict(said)
+        made["synthetic"] = SyntheticSpec(**said.get("synthetic", {}))
+        made["label_rule"] = LabelRule(**said.get("label_rule", {}))
+        kinds: dict[str, Any] = {
+            "transforms": NumericTransform, "multi_hot": MultiHot, "bucketized": Bucketized,
+        }  # fmt: skip
+        for key, kind in kinds.items():
+            made[key] = [kind(**one) for one in said.get(key, [])]
+        for key in ("column_transforms", "defaults"):
+            made[key] = [(name, value) for name, value in said.get(key, [])]
+        return cls(**made)
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether something is to be known of numeric columns before data is read."""
+        if self.format != "csv":
+            return False
+        some = self.numeric_transform != "none" or bool(self.column_transforms)
+        return (some and bool(self.numeric) and not self.transforms) or any(
+            not one.boundaries for one in self.bucketized
+        )
+
+    def with_statistics(self, like: DataSpec | None = None) -> DataSpec:
+        """The same with what is to be known of numeric columns: as `like` has it, which a model was
+        trained on, or of a sample of the rows of these files."""
+        if not self.needs_statistics:
+            return self
+        if like is not None and like.numeric == self.numeric:
+            return replace(self, transforms=like.transforms, bucketized=like.bucketized)
+        return DataSpec.from_json(_native.with_statistics(self.to_json()))
 
     def in_order(self) -> DataSpec:
         """The same rows, not shuffled."""
@@ -79,8 +170,16 @@ def _text(format_: str, files: Sequence[Path], **options: Any) -> DataSpec:
 def csv(
     *files: Path,
     label: str = "label",
+    positive: str | None = None,
+    weight: str | None = None,
     numeric: Sequence[str] = (),
+    numeric_transform: str = "auto",
     categorical: Sequence[str] = (),
+    default: Mapping[str, Any] | None = None,
+    multi_hot: Mapping[str, tuple[str, int]] | None = None,
+    buckets: Mapping[str, int | Sequence[float]] | None = None,
+    crosses: Sequence[Sequence[str]] = (),
+    features: Path | None = None,
     delimiter: str = ",",
     hash_buckets: int = 100_000,
     id_space: int = 0,
@@ -90,16 +189,45 @@ def csv(
     """Text with a header line. `numeric` columns make up the input "dense", `categorical` ones
     (none named: all others) the input "ids".
 
+    label: the column of the label, 0 or 1, or what makes it 1: "rating>=4". positive: the text of
+    the label that is 1. weight: a column that says how much a row counts.
+    numeric_transform: what a model sees of numbers: "standard" (mean 0, deviation 1), "log1p",
+    "log1p_standard", "minmax", "quantile", "none", or "auto": log1p_standard for columns that are
+    not negative and have a few numbers far above the others, else standard. A sample of the files
+    that a model is first trained on says by which numbers; the model keeps them for all others.
+    default: what an empty cell of a column counts as; without it the mean, or the empty text.
+    multi_hot: categorical columns with several values in a cell: (separator, how many count).
+    buckets: numbers as categories, by so many buckets of as many rows each, or by boundaries; the
+    columns may be numeric as well. crosses: categorical or bucketized columns that together are a
+    category too.
+    features: a file that says this of each column, in the place of the options from `numeric` on,
+    which `sidereal inspect FILE` proposes.
     hash_buckets: ids per categorical column; the text of a field is hashed into them.
     id_space: if positive, fields are integers in one space [0, id_space) and nothing is hashed.
     bad_rows: "fail" or "skip" (counted in the results).
     shuffle_rows: rows held in memory for shuffling.
     """
-    return _text(
-        "csv", files, label=label, numeric=list(numeric), categorical=list(categorical),
+    bucketized = [
+        Bucketized(name, how) if isinstance(how, int) else Bucketized(name, 0, list(how))
+        for name, how in (buckets or {}).items()
+    ]
+    many = [MultiHot(name, *how) for name, how in (multi_hot or {}).items()]
+    spec = _text(
+        "csv", files, weight=weight or "", numeric=list(numeric),
+        numeric_transform=numeric_transform, categorical=list(categorical),
+        defaults=[(name, str(value)) for name, value in (default or {}).items()],
+        multi_hot=many, bucketized=bucketized, crosses=[list(cross) for cross in crosses],
         delimiter=delimiter, hash_buckets=hash_buckets, id_space=id_space, bad_rows=bad_rows,
         shuffle_rows=shuffle_rows,
     )
+    spec = DataSpec.from_json(_native.with_label(spec.to_json(), label))
+    if positive is not None:
+        if spec.label_rule.op:
+            raise ValueError(f"label {label!r} says which labels are 1; leave positive out")
+        spec = replace(spec, label_rule=LabelRule("=", positive))
+    if features is not None:
+        spec = DataSpec.from_json(_native.with_features(spec.to_json(), os.fspath(features)))
+    return spec
 
 
 def criteo(

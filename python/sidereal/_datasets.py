@@ -271,8 +271,11 @@ class Dataset:
         index: int = 0,
     ) -> Dataset:
         """Batches of what sidereal.data.csv(), criteo(), libsvm() or synthetic() describes: dicts
-        with "label" (float32), "dense" (float32), "ids" (int64) and, for libsvm, "weights". Rows
-        are read and shuffled as fit() does. With several shards, those of shard `index`."""
+        with "label" (float32), "dense" (float32), "ids" (int64), for libsvm "weights", and of
+        a column of weights "sample_weight". Rows are read and shuffled as fit() does. With
+        several shards, those of shard `index`. Numbers are scaled by a sample of the rows, unless
+        the spec knows by what: DataSpec.with_statistics()."""
+        spec = spec.with_statistics()
         schema = spec.inspect()
         if spec.format == "arrays":
             raise ValueError("arrays are read with from_tensor_slices()")
@@ -286,6 +289,8 @@ class Dataset:
             specs["ids"] = TensorSpec((None, fields), dtypes.int64)
         if schema.weighted:
             specs["weights"] = TensorSpec((None, fields), dtypes.float32)
+        if schema.has_sample_weight:
+            specs["sample_weight"] = TensorSpec((None,), dtypes.float32)
         attrs = {
             "spec": spec.to_json(), "batch_size": batch_size, "drop_remainder": drop_remainder,
             "num_shards": num_shards, "index": index, "columns": sorted(specs),

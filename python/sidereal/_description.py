@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native, errors, optimizers
-from ._data_spec import DataSpec, SyntheticSpec
+from ._data_spec import DataSpec
 from ._dispatch import ENGINE
 from ._files import written_whole
 from ._serving import Inference, Lookup, inference_of
@@ -185,7 +185,7 @@ class ModelDescription:
                 f"{where} is of version {said.get('version')!r}; this release reads {_VERSION}"
             )
         try:
-            data = None if said.get("data") is None else _data_of(said["data"])
+            data = None if said.get("data") is None else DataSpec.of_dict(said["data"])
             if "click_model" in said:
                 made = cls.of(_click_model(said["click_model"]), data)
             else:
@@ -217,18 +217,13 @@ def _resolved(data: DataSpec | None) -> DataSpec | None:
     if data.format == "csv" and not data.categorical:
         schema = data.inspect()
         data = dataclasses.replace(data, categorical=list(schema.categorical))
-    return dataclasses.replace(data, files=[], arrays=[], shuffle_rows=0)
+    return dataclasses.replace(data.with_statistics(), files=[], arrays=[], shuffle_rows=0)
 
 
 def data_of_json(text: str) -> DataSpec | None:
     """A DataSpec that a model that was exported holds."""
     said = json.loads(text)
-    return None if said is None else _data_of(said)
-
-
-def _data_of(said: Mapping[str, Any]) -> DataSpec:
-    synthetic = SyntheticSpec(**said.get("synthetic", {}))
-    return DataSpec(**{**said, "synthetic": synthetic})
+    return None if said is None else DataSpec.of_dict(said)
 
 
 def _click_model(said: Mapping[str, Any]) -> _native.CompiledModel:

@@ -12,20 +12,25 @@ from . import errors, onnx, saved_model
 from ._data_spec import DataSpec
 from ._description import ModelDescription
 from ._native import Tensor
-from .function import ConcreteFunction
+from ._raw_columns import of_columns, takes_columns
+from .function import ConcreteFunction, Function
 from .table_file import write_tables
 from .tensors import constant
 
 FORMATS = ("saved_model", "onnx", "tables")
 #: Of an ONNX file's metadata, and of a saved model's object: what a program is told that feeds it.
 ABOUT = "sidereal"
+#: Of a saved model, the signature that takes the columns of files as they stand there.
+COLUMNS = "columns"
 
 
 class _Exported:
     """What a saved model holds: one function, `serve`, and what is known of it."""
 
-    def __init__(self, serve: ConcreteFunction, about: str) -> None:
+    def __init__(self, serve: ConcreteFunction, about: str, columns: Function | None) -> None:
         self.serve = serve
+        if columns is not None:
+            self.columns = columns
         self.about: Tensor = constant(about)
 
 
@@ -71,7 +76,13 @@ def export(
             serve, path, external_data_bytes=external_data_bytes, metadata={ABOUT: said}
         )
     else:
-        saved_model.save(_Exported(serve, said), path, serve)
+        signatures: dict[str, Any] = {saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: serve}
+        columns = None
+        data = description.data
+        if inputs == "ids" and data is not None and takes_columns(data, description.inputs):
+            columns = of_columns(serve, description.inputs, data)
+            signatures[COLUMNS] = columns.get_concrete_function()
+        saved_model.save(_Exported(serve, said, columns), path, signatures)
 
 
 def _export_tables(

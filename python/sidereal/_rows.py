@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from . import errors
 from ._arrays import folder_for
-from ._data_spec import DataSpec
+from ._data_spec import DataSpec, LabelRule
 from ._predictors import Predictor
 from .data import Dataset
 
@@ -207,7 +207,7 @@ class Rows:
     # ---- as the model was trained -------------------------------------------------------------
 
     def _by_spec(self, data: DataSpec) -> Iterator[Batch]:
-        spec = replace(data, bad_rows="fail", shuffle_rows=0)
+        spec = replace(data, bad_rows="fail", shuffle_rows=0, weight="")
         if self._table is None:
             spec = replace(spec, files=[self._path])
             for begin, known in self._read(spec, 0):
@@ -215,20 +215,23 @@ class Rows:
                 yield self._batch(known, [[] for _ in range(count)], begin)
             return
         # The reader wants labels, and knows no rows: it is given what it is to read.
-        names = [*spec.numeric, *spec.categorical]
+        bucketized = [one.column for one in spec.bucketized]
+        names = list(dict.fromkeys([*spec.numeric, *bucketized, *spec.categorical]))
         why = f"which {self._model.where} predicts from"
         places = [self._table.place(name, why) for name in names]
         label = None
         if self._label is not None:
             label = self._table.place(self._label, "which has the labels")
-        spec = replace(spec, label=_LABEL, delimiter=",")
+        spec = replace(spec, label=_LABEL)
+        if label is None:
+            spec = replace(spec, label_rule=LabelRule())
         rows, begin = self._table.rows(), 0
         with folder_for(_CHUNK_ROWS * 100) as folder:
             chunk = os.path.join(folder, "rows.csv")
             spec = replace(spec, files=[chunk])
             while some := list(itertools.islice(rows, max(_CHUNK_ROWS, self._size))):
                 with open(chunk, "w", encoding="utf-8", errors=_ERRORS, newline="") as out:
-                    writer = csv.writer(out, lineterminator="\n")
+                    writer = csv.writer(out, delimiter=spec.delimiter, lineterminator="\n")
                     writer.writerow([_LABEL, *names])
                     for row in some:
                         known_label = "0" if label is None else row[label]

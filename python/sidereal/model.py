@@ -64,6 +64,8 @@ class Model:
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
+        #: The first data it was trained on, with what is known of its numbers.
+        self._known: DataSpec | None = None
         self._busy = threading.Lock()
 
     @classmethod
@@ -270,6 +272,8 @@ class Model:
         with self._exclusively(), contextlib.ExitStack() as files:
             compiled = self._need_compiled()
             inputs, binary = compiled.inputs, compiled.is_binary
+            data = self._known_data(data, is_training=True)
+            validation = None if validation is None else self._known_data(validation)
             spec = files.enter_context(
                 _arrays.as_spec(
                     inputs, data, binary=binary, shuffle=shuffle, seed=self._seed
@@ -329,6 +333,7 @@ class Model:
         """The loss on `data`, and AUC (exact) and log loss of a model of probabilities, computed by
         all workers."""
         compiled = self._need_compiled()
+        data = self._known_data(data)
         columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary)
         with self._exclusively(), columns as spec:
             return self._place(cluster).evaluate(spec.to_json(), batch_size)
@@ -344,6 +349,7 @@ class Model:
         given beside a loss, float32 [rows, ...]. Arrays need what it depends on, and no label."""
         compiled = self._need_compiled()
         inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
+        data = self._known_data(data)
         with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
             return self._place(cluster).predict(spec.to_json(), batch_size)
 
@@ -395,7 +401,7 @@ class Model:
 
         data: what it is trained on; then programs know how columns of files become its inputs.
         """
-        return ModelDescription.of(self._need_compiled(), data).save(path)
+        return self._description(data).save(path)
 
     def export(
         self,
@@ -416,11 +422,24 @@ class Model:
         tables: of format "tables", which; all that rows are taken from if absent.
         external_data_bytes: of format "onnx", tables of so many bytes are in a file PATH.data.
         """
-        description = ModelDescription.of(self._need_compiled(), data)
+        description = self._description(data)
         _exporting.export(
             description, self.get_variable, path, format, inputs=inputs, tables=tables,
             external_data_bytes=external_data_bytes,
         )  # fmt: skip
+
+    def _description(self, data: DataSpec | None) -> ModelDescription:
+        known = data if data is None else self._known_data(data)
+        return ModelDescription.of(self._need_compiled(), known)
+
+    def _known_data(self, data: Any, is_training: bool = False) -> Any:
+        """The data with its numbers scaled as those the model was first trained on."""
+        if not isinstance(data, DataSpec):
+            return data
+        known = data.with_statistics(like=self._known)
+        if is_training and self._known is None and data.format == "csv":
+            self._known = known
+        return known
 
     def task_stats(self) -> list[TaskStats]:
         """Figures of every ps task so far; those of workers are in FitResult.tasks."""

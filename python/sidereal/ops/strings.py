@@ -17,7 +17,7 @@ from .ragged import RaggedTensor
 # ruff: noqa: A001 - the names are TensorFlow's.
 
 __all__ = [
-    "as_string", "bytes_split", "format", "join", "length", "lower", "reduce_join",
+    "as_string", "bytes_split", "category_id", "format", "join", "length", "lower", "reduce_join",
     "regex_full_match", "regex_replace", "split", "strip", "substr", "to_hash_bucket",
     "to_hash_bucket_fast", "to_hash_bucket_strong", "to_number", "upper",
 ]
@@ -44,6 +44,16 @@ def to_hash_bucket_strong(
     signed = [word - (1 << 64) if word >> 63 else word for word in words]
     attrs = {"num_buckets": int(num_buckets), "key": signed}
     return apply("StringToHashBucketStrong", (convert(input),), attrs, name=name)
+
+
+def category_id(input: Any, field: int, num_buckets: int, name: str | None = None) -> Any:
+    """The id that `sidereal train` and sidereal.data.csv() give each string of a categorical
+    column, int64: field * num_buckets + a number below `num_buckets`, chosen by the hash XXH3.
+
+    field: which categorical column, from 0. num_buckets: `hash_buckets` of the data.
+    """
+    attrs = {"field": field, "num_buckets": num_buckets}
+    return apply("CategoryId", (convert(input),), attrs, name=name)
 
 
 def to_hash_bucket(input: Any, num_buckets: int, name: str | None = None) -> Any:

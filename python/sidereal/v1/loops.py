@@ -84,7 +84,7 @@ def text_of(source: DataSpec | str | None) -> str:
     """The data of a loop as the core reads it."""
     if source is None:
         return ""
-    return source if isinstance(source, str) else source.to_json()
+    return source if isinstance(source, str) else source.with_statistics().to_json()
 
 
 def keeps_of(keep: str | Sequence[str], count: int) -> list[str]:

@@ -8,42 +8,16 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/cluster_option.h"
+#include "sidereal/cli/data_options.h"
+#include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
 
 namespace sidereal::cli {
 
 namespace {
 
-constexpr int64_t kLarge = int64_t{1} << 40;
-
 std::vector<std::string> protocol_names() {
   return {cluster::protocol_names().begin(), cluster::protocol_names().end()};
-}
-
-CLI::Option* whole(CLI::Option* option, int64_t min, int64_t max) {
-  return option->check(CLI::Range(min, max).description(""))->type_name("N");
-}
-
-CLI::Option* real(CLI::Option* option, double min, double max) {
-  return option->check(CLI::Range(min, max).description(""))->type_name("X");
-}
-
-CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names) {
-  return option->check(CLI::IsMember(names).description(""))->type_name(base::join(names, "|"));
-}
-
-std::vector<std::string> split_columns(const std::string& text) {
-  std::vector<std::string> columns;
-  for (const std::string& part : base::split(text, ',')) {
-    if (const std::string_view name = base::trim(part); !name.empty()) columns.emplace_back(name);
-  }
-  return columns;
-}
-
-Result<char> parse_delimiter(const std::string& text) {
-  if (text == "tab" || text == "\\t") return '\t';
-  if (text.size() == 1) return text[0];
-  return base::invalid_argument("--delimiter: '{}' is not one character (or the word tab)", text);
 }
 
 Result<std::map<std::string, double, std::less<>>> parse_parameters(
@@ -60,30 +34,6 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
     values[text.substr(0, equals)] = *value;
   }
   return values;
-}
-
-Result<data::DataSpec> data_spec(const TrainArguments& a) {
-  data::DataSpec spec;
-  SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
-  SR_ASSIGN_OR_RETURN(spec.bad_rows, data::bad_rows_from_name(a.bad_rows));
-  SR_ASSIGN_OR_RETURN(spec.delimiter, parse_delimiter(a.delimiter));
-  spec.label = a.label;
-  spec.numeric = split_columns(a.numeric);
-  spec.categorical = split_columns(a.categorical);
-  spec.hash_buckets = a.hash_buckets;
-  spec.id_space = a.id_space;
-  spec.seed = a.seed;
-  return spec;
-}
-
-// The same kind of data in other files, in their own order; ok only when they can be read.
-Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
-                                                  const std::vector<std::string>& patterns) {
-  if (patterns.empty()) return std::optional<data::DataSpec>();
-  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
-  spec.shuffle_rows = 0;
-  SR_RETURN_IF_ERROR(data::inspect(spec).status());
-  return std::optional<data::DataSpec>(std::move(spec));
 }
 
 /// Workers that run already have working directories of their own.
@@ -192,58 +142,6 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
 }
 
 }  // namespace
-
-void add_data_options(CLI::App* command, TrainArguments* a) {
-  const char* group = "Data";
-  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
-      ->required()
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--valid", a->valid, "files evaluated after each epoch")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--test", a->test, "files evaluated at the end")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  one_of(command->add_option("--format", a->format,
-                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
-                             "with a header line; libsvm: label index:value ..."),
-         {"criteo", "csv", "libsvm"})
-      ->group(group);
-  command->add_option("--label", a->label, "csv: column of the label, 0 or 1")
-      ->type_name("COLUMN")
-      ->group(group);
-  command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
-      ->type_name("COLUMN,...")
-      ->group(group);
-  command
-      ->add_option("--categorical", a->categorical,
-                   "csv: columns taken as categories (default: all others)")
-      ->type_name("COLUMN,...")
-      ->group(group);
-  command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
-      ->type_name("CHAR")
-      ->group(group);
-  whole(command->add_option("--hash-buckets", a->hash_buckets,
-                            "ids per categorical column; values are hashed into them"),
-        1, kLarge)
-      ->group(group);
-  whole(command->add_option("--id-space", a->id_space,
-                            "values are ids below N in one space of all columns, nothing is "
-                            "hashed (0: hash)"),
-        0, kLarge)
-      ->group(group);
-  one_of(command->add_option("--bad-rows", a->bad_rows, "what to do with a row that is malformed"),
-         {"fail", "skip"})
-      ->group(group);
-  whole(command->add_option("--shuffle-rows", a->shuffle_rows,
-                            "rows held in memory to shuffle training data (0: in file order)"),
-        0, kLarge)
-      ->group(group);
-}
 
 void add_demo_data_options(CLI::App* command, TrainArguments* a) {
   whole(command->add_option("--rows", a->rows, "rows of the synthetic stream to train on"), 1,
@@ -465,7 +363,6 @@ Result<TrainingJob> plan_train(const TrainArguments& a) {
   SR_ASSIGN_OR_RETURN(job.data, data_spec(a));
   SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.valid));
   SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.test));
-  SR_ASSIGN_OR_RETURN(job.data.files, data::expand_globs(a.data));
   job.data.shuffle_rows = a.shuffle_rows;
   SR_RETURN_IF_ERROR(plan_rest(a, &job));
   return job;

@@ -24,8 +24,16 @@ struct TrainArguments {
   std::vector<std::string> test;
   std::string format = "csv";
   std::string label = "label";
+  std::string positive;
+  std::string weight;
   std::string numeric;
+  std::string numeric_transform = "auto";
   std::string categorical;
+  std::vector<std::string> defaults;
+  std::vector<std::string> multi_hot;
+  std::string buckets;
+  std::string crosses;
+  std::string features;
   std::string delimiter = ",";
   int64_t hash_buckets = 100'000;
   int64_t id_space = 0;

@@ -6,6 +6,7 @@
 
 #include "sidereal/base/printable.h"
 #include "sidereal/cli/help_format.h"
+#include "sidereal/cli/inspect_command.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/usage.h"
 
@@ -44,6 +45,7 @@ Parsed parse(std::vector<std::string> arguments) {
   use_help_format(&app);
   add_train(&app, &parsed.action);
   add_demo(&app, &parsed.action);
+  add_inspect(&app, &parsed.action);
   add_serve(&app, &parsed.action);
   add_launch(&app, &parsed.action);
   add_plot(&app, &parsed.action);

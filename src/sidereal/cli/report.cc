@@ -135,7 +135,8 @@ std::string model_description(const TrainingJob& job) {
   const Json schema = {{"dense_width", m.schema.dense_width},
                        {"fields", m.schema.fields},
                        {"rows", m.schema.rows},
-                       {"weighted", m.schema.weighted}};
+                       {"weighted", m.schema.weighted},
+                       {"has_sample_weight", m.schema.has_sample_weight}};
   const Json json = {{"format", "sidereal.model"},
                      {"version", 1},
                      {"click_model",

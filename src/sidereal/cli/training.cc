@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/progress.h"
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
+#include "sidereal/data/statistics.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
@@ -50,6 +52,19 @@ Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
   return app::start_local_cluster(job.local);
 }
 
+/// Of a model of probabilities: a fair coin has 0.69, whatever the data.
+constexpr double kHighLoss = 5;
+
+/// Why a loss may be so high; "" where numbers are not the reason.
+std::string about_loss(const TrainingJob& job, double loss) {
+  const auto largest = data::largest_scale(job.data);
+  if (!largest.ok() || largest->second < kHighLoss) return "";
+  return fmt::format(
+      "the loss is {:.4g}, where 0.69 is that of guessing: column '{}' has numbers up to {:.4g}; "
+      "scale it with --numeric-transform auto, or take it as categorical",
+      loss, largest->first, largest->second);
+}
+
 Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
                              train::FigureLog* log) {
   train::FitOptions options = job.fit;
@@ -60,12 +75,13 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
         std::fflush(stderr);
       },
       isatty(STDERR_FILENO) != 0, job.fit.epochs);
-  if (!job.quiet || log != nullptr) {
-    options.on_progress = [&](const train::Progress& p) {
-      if (!job.quiet) printer.update(p);
-      if (log != nullptr) log->progress(p);
-    };
-  }
+  bool is_first = true;
+  options.on_progress = [&](const train::Progress& p) {
+    if (!job.quiet) printer.update(p);
+    if (log != nullptr) log->progress(p);
+    if (!std::exchange(is_first, false) || !(p.loss > kHighLoss)) return;
+    if (const std::string why = about_loss(job, p.loss); !why.empty()) options.on_warning(why);
+  };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
     printer.finish();
     print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", epoch, r.auc, r.log_loss));

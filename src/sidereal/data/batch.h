@@ -47,6 +47,8 @@ struct Batch {
   tensor::Tensor ids;
   /// f32 [B, F], the value beside each id. libsvm only.
   tensor::Tensor weights;
+  /// f32 [B], how much each row counts, 0 or more. Only where DataSpec::weight names a column.
+  tensor::Tensor sample_weight;
   /// f32 [B], the true probability of label 1. Synthetic data only.
   tensor::Tensor truth;
   /// Every column of array data under its name: dtype of the file, shape [B, ...].

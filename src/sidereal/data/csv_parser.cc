@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/data/numeric_transform.h"
 #include "sidereal/parse/csv.h"
 #include "sidereal/parse/text.h"
 
@@ -22,6 +25,9 @@ using parse::split_csv;
 using parse::trim_blanks;
 
 namespace {
+
+/// The bytes between the texts of a cross.
+constexpr char kCrossSeparator = '\x1f';
 
 /// Names of columns for a message: a file that is no CSV may have anything in its first line.
 std::string column_names(const std::vector<std::string>& names) {
@@ -41,6 +47,8 @@ class CsvParser final : public RowParser {
   explicit CsvParser(const DataSpec& spec) : spec_(spec) {
     numeric_ = spec.numeric;
     categorical_ = spec.categorical;
+    for (const NumericTransform& one : spec.transforms) numbers_.push_back(one);
+    numbers_.resize(numeric_.size());
   }
 
   [[nodiscard]] bool has_header() const override { return true; }
@@ -52,15 +60,30 @@ class CsvParser final : public RowParser {
     std::vector<std::string> found;
     for (const std::string_view name : fields_) found.emplace_back(trim_blanks(name));
     if (!started_ && spec_.categorical.empty()) choose_categorical(found);
+    if (!started_) SR_RETURN_IF_ERROR(lay_out());
     started_ = true;
 
     roles_.assign(found.size(), Role{});
-    SR_RETURN_IF_ERROR(assign(found, spec_.label, Kind::kLabel, 0));
+    std::vector<std::pair<std::string, Kind>> others = {{spec_.label, Kind::kLabel}};
+    if (!spec_.weight.empty()) others.emplace_back(spec_.weight, Kind::kWeight);
+    for (const auto& [name, kind] : others) {
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, name));
+      role->kind = kind;
+    }
     for (size_t i = 0; i < numeric_.size(); ++i) {
-      SR_RETURN_IF_ERROR(assign(found, numeric_[i], Kind::kNumber, i));
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, numeric_[i]));
+      *role = {.kind = Kind::kNumber, .slot = i};
     }
     for (size_t i = 0; i < categorical_.size(); ++i) {
-      SR_RETURN_IF_ERROR(assign(found, categorical_[i], Kind::kCategory, i));
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, categorical_[i]));
+      *role = {.kind = categories_[i].is_plain() ? Kind::kCategory : Kind::kSpecial,
+               .slot = categories_[i].slot,
+               .field = i};
+    }
+    for (size_t i = 0; i < spec_.bucketized.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, spec_.bucketized[i].column));
+      if (role->kind == Kind::kUnused) role->kind = Kind::kBuckets;
+      role->bucketized = static_cast<int64_t>(i);
     }
     names_.clear();
     for (const std::string& name : found) names_.push_back(base::printable(name));
@@ -69,45 +92,163 @@ class CsvParser final : public RowParser {
 
   Status parse(std::string_view text, Row* row) override {
     row->dense.resize(numeric_.size());
-    row->ids.resize(categorical_.size());
+    row->ids.resize(width_);
     if (std::memchr(text.data(), '"', text.size()) != nullptr) {
       SR_RETURN_IF_ERROR(split_csv(text, {.delimiter = spec_.delimiter}, &fields_, &scratch_));
       if (fields_.size() != roles_.size()) return wrong_count(fields_.size());
       for (size_t i = 0; i < fields_.size(); ++i) SR_RETURN_IF_ERROR(take(i, fields_[i], row));
-      return {};
+    } else {
+      SR_RETURN_IF_ERROR(parse_unquoted(text, row));
     }
-    return parse_unquoted(text, row);
+    for (const Cross& cross : crosses_) row->ids[cross.slot] = crossed(cross);
+    return {};
   }
 
   [[nodiscard]] Schema schema() const override {
     Schema schema;
     schema.dense_width = static_cast<int64_t>(numeric_.size());
-    schema.fields = static_cast<int64_t>(categorical_.size());
-    schema.rows = spec_.id_space > 0 ? spec_.id_space : schema.fields * spec_.hash_buckets;
+    schema.fields = static_cast<int64_t>(width_);
+    const auto spaces =
+        static_cast<int64_t>(categorical_.size() + spec_.bucketized.size() + spec_.crosses.size());
+    schema.rows = spec_.id_space > 0 ? spec_.id_space : spaces * spec_.hash_buckets;
     if (schema.fields == 0) schema.rows = 0;
+    schema.has_sample_weight = !spec_.weight.empty();
     schema.numeric = numeric_;
     schema.categorical = categorical_;
     return schema;
   }
 
  private:
-  enum class Kind : uint8_t { kUnused, kLabel, kNumber, kCategory };
+  enum class Kind : uint8_t {
+    kUnused,
+    kLabel,
+    kNumber,
+    kCategory,
+    kSpecial,  ///< A category with more to it than its text's hash.
+    kBuckets,  ///< A number that is nothing but bucketized.
+    kWeight,
+  };
   struct Role {
     Kind kind = Kind::kUnused;
+    size_t slot = 0;   ///< In `dense`, or the first one in `ids`.
+    size_t field = 0;  ///< Of categories: which.
+    int64_t bucketized = -1;
+  };
+  struct Category {
     size_t slot = 0;
+    size_t length = 1;     ///< Slots it has.
+    char separator = 0;    ///< 0: a cell is one value.
+    std::string missing;   ///< What an empty cell counts as.
+    int64_t crossed = -1;  ///< Its place among texts_, if a cross wants it.
+    [[nodiscard]] bool is_plain() const { return separator == 0 && missing.empty() && crossed < 0; }
+  };
+  struct Buckets {
+    size_t slot = 0;
+    std::optional<float> missing;
+    int64_t crossed = -1;
+  };
+  struct Cross {
+    size_t slot = 0;
+    int64_t field = 0;
+    std::vector<size_t> texts;
   };
 
   // The first file decides; the others must have the same columns, in any order.
   void choose_categorical(const std::vector<std::string>& found) {
     categorical_.clear();
+    std::set<std::string> taken(numeric_.begin(), numeric_.end());
+    taken.insert(spec_.label);
+    if (!spec_.weight.empty()) taken.insert(spec_.weight);
+    for (const Bucketized& one : spec_.bucketized) taken.insert(one.column);
     for (const std::string& name : found) {
-      const bool numeric = std::find(numeric_.begin(), numeric_.end(), name) != numeric_.end();
-      if (name != spec_.label && !numeric) categorical_.push_back(name);
+      if (!taken.contains(name)) categorical_.push_back(name);
     }
   }
 
-  Status assign(const std::vector<std::string>& found, const std::string& name, Kind kind,
-                size_t slot) {
+  /// Gives each field its slots.
+  Status lay_out() {
+    width_ = 0;
+    categories_.assign(categorical_.size(), {});
+    for (size_t i = 0; i < categorical_.size(); ++i) {
+      const auto many =
+          std::find_if(spec_.multi_hot.begin(), spec_.multi_hot.end(),
+                       [&](const MultiHot& m) { return m.column == categorical_[i]; });
+      categories_[i].slot = width_;
+      if (many != spec_.multi_hot.end()) {
+        categories_[i].separator = many->separator;
+        categories_[i].length = static_cast<size_t>(many->max_length);
+      }
+      width_ += categories_[i].length;
+    }
+    for (const MultiHot& many : spec_.multi_hot) {
+      SR_RETURN_IF_ERROR(category_of(many.column, "which has several values").status());
+    }
+    buckets_.assign(spec_.bucketized.size(), {});
+    for (Buckets& one : buckets_) one.slot = width_++;
+    SR_RETURN_IF_ERROR(take_defaults());
+    crosses_.clear();
+    for (size_t i = 0; i < spec_.crosses.size(); ++i) {
+      Cross& cross = crosses_.emplace_back();
+      cross.slot = width_++;
+      cross.field = static_cast<int64_t>(categories_.size() + buckets_.size() + i);
+      for (const std::string& name : spec_.crosses[i]) {
+        SR_ASSIGN_OR_RETURN(int64_t* const place, crossed_of(name));
+        if (*place < 0) {
+          *place = static_cast<int64_t>(texts_.size());
+          texts_.emplace_back();
+        }
+        cross.texts.push_back(static_cast<size_t>(*place));
+      }
+    }
+    return {};
+  }
+
+  Result<size_t> category_of(const std::string& name, const char* why) const {
+    const auto at = std::find(categorical_.begin(), categorical_.end(), name);
+    if (at != categorical_.end()) return at - categorical_.begin();
+    return invalid_argument("no categorical column '{}', {}; they are: {}", name, why,
+                            base::join(categorical_, ", "));
+  }
+
+  Result<int64_t*> crossed_of(const std::string& name) {
+    for (size_t i = 0; i < buckets_.size(); ++i) {
+      if (spec_.bucketized[i].column == name) return &buckets_[i].crossed;
+    }
+    SR_ASSIGN_OR_RETURN(const size_t at, category_of(name, "which is to be crossed"));
+    if (categories_[at].separator != 0) {
+      return invalid_argument("column '{}' has several values in a cell; it cannot be crossed",
+                              name);
+    }
+    return &categories_[at].crossed;
+  }
+
+  Status take_defaults() {
+    for (const auto& [name, text] : spec_.defaults) {
+      bool is_number = false;
+      float number = 0;
+      const bool good = parse_float(trim_blanks(text), &number);
+      for (size_t i = 0; i < numeric_.size(); ++i) {
+        if (numeric_[i] != name) continue;
+        is_number = true;
+        numbers_[i].missing = number;
+      }
+      for (size_t i = 0; i < buckets_.size(); ++i) {
+        if (spec_.bucketized[i].column != name) continue;
+        is_number = true;
+        buckets_[i].missing = number;
+      }
+      if (is_number && !good) {
+        return invalid_argument("the default of column '{}' is {}, not a finite number", name,
+                                shown(text));
+      }
+      if (is_number) continue;
+      SR_ASSIGN_OR_RETURN(const size_t at, category_of(name, "which has a default"));
+      categories_[at].missing = text;
+    }
+    return {};
+  }
+
+  Result<Role*> role_of(const std::vector<std::string>& found, const std::string& name) {
     const auto at = std::find(found.begin(), found.end(), name);
     if (at == found.end()) {
       return invalid_argument("no column '{}'; the columns are: {}", name, column_names(found));
@@ -115,8 +256,7 @@ class CsvParser final : public RowParser {
     if (std::find(at + 1, found.end(), name) != found.end()) {
       return invalid_argument("column '{}' stands in the header twice", base::printable(name));
     }
-    roles_[at - found.begin()] = {kind, slot};
-    return {};
+    return &roles_[at - found.begin()];
   }
 
   Status parse_unquoted(std::string_view text, Row* row) {
@@ -138,42 +278,122 @@ class CsvParser final : public RowParser {
   }
 
   Status take(size_t column, std::string_view value, Row* row) {
-    const Role role = roles_[column];
-    if (role.kind == Kind::kCategory) [[likely]] {
-      const auto field = static_cast<int64_t>(role.slot);
-      if (spec_.id_space <= 0) {
-        row->ids[role.slot] = category_id(value, field, spec_.hash_buckets);
+    const Role& role = roles_[column];
+    switch (role.kind) {
+      [[likely]] case Kind::kCategory
+          : return to_id(column, value, static_cast<int64_t>(role.field), &row->ids[role.slot]);
+      case Kind::kNumber:
+      case Kind::kBuckets:
+        return take_number(column, value, row);
+      case Kind::kSpecial:
+        return take_category(column, value, row);
+      case Kind::kLabel:
+        return parse_label_by(spec_.label_rule, value, spec_.binary_label, &row->label);
+      case Kind::kWeight:
+        return take_weight(column, value, row);
+      case Kind::kUnused:
         return {};
-      }
-      int64_t id = 0;
-      if (!parse_integer(value, &id) && !parse_integer(trim_blanks(value), &id)) {
-        return invalid_argument(
-            "column '{}' is {}, not an integer id (ids are read as they stand "
-            "because an id space is given)",
-            names_[column], shown(value));
-      }
-      if (id < 0) {
-        return invalid_argument("id {} in column '{}' is negative; ids count from 0", id,
-                                names_[column]);
-      }
-      if (id >= spec_.id_space) {
-        return invalid_argument("id {} in column '{}' is outside [0, {}); make the id space larger",
-                                id, names_[column], spec_.id_space);
-      }
-      row->ids[role.slot] = id;
+    }
+    return {};
+  }
+
+  Status to_id(size_t column, std::string_view value, int64_t field, int64_t* out) const {
+    if (spec_.id_space <= 0) {
+      *out = category_id(value, field, spec_.hash_buckets);
       return {};
     }
-    if (role.kind == Kind::kLabel) {
-      return parse_label(value, spec_.binary_label, false, &row->label);
+    int64_t id = 0;
+    if (!parse_integer(value, &id) && !parse_integer(trim_blanks(value), &id)) {
+      return invalid_argument(
+          "column '{}' is {}, not an integer id (ids are read as they stand "
+          "because an id space is given)",
+          names_[column], shown(value));
     }
-    if (role.kind == Kind::kUnused) return {};
-    const std::string_view number = trim_blanks(value);
-    row->dense[role.slot] = 0;
-    if (!number.empty() && !parse_float(number, &row->dense[role.slot])) {
+    if (id < 0) {
+      return invalid_argument("id {} in column '{}' is negative; ids count from 0", id,
+                              names_[column]);
+    }
+    if (id >= spec_.id_space) {
+      return invalid_argument("id {} in column '{}' is outside [0, {}); make the id space larger",
+                              id, names_[column], spec_.id_space);
+    }
+    *out = id;
+    return {};
+  }
+
+  Status take_category(size_t column, std::string_view value, Row* row) {
+    const Role& role = roles_[column];
+    const Category& category = categories_[role.field];
+    const auto field = static_cast<int64_t>(role.field);
+    if (value.empty()) value = category.missing;
+    if (category.crossed >= 0) texts_[static_cast<size_t>(category.crossed)].assign(value);
+    int64_t* const out = row->ids.data() + role.slot;
+    if (category.separator == 0) return to_id(column, value, field, out);
+    size_t count = 0;
+    // Nothing is no value; what stands between separators is one, even if empty.
+    for (bool more = !value.empty(); more && count < category.length; ++count) {
+      const size_t end = value.find(category.separator);
+      more = end != std::string_view::npos;
+      SR_RETURN_IF_ERROR(to_id(column, trim_blanks(value.substr(0, end)), field, out + count));
+      value.remove_prefix(more ? end + 1 : value.size());
+    }
+    std::fill(out + count, out + category.length, int64_t{-1});
+    return {};
+  }
+
+  Status take_number(size_t column, std::string_view value, Row* row) {
+    const Role& role = roles_[column];
+    const std::string_view text = trim_blanks(value);
+    float x = 0;
+    if (!text.empty() && !parse_float(text, &x)) {
       return invalid_argument("column '{}' is {}, not a finite number", names_[column],
                               shown(value));
     }
+    if (role.kind == Kind::kNumber) {
+      const NumericTransform& by = numbers_[role.slot];
+      float& out = row->dense[role.slot];
+      out = transformed(text.empty() ? by.missing : x, by);
+      if (!std::isfinite(out)) [[unlikely]] {
+        return invalid_argument("column '{}' is {}, too far from the numbers that its scale is of",
+                                names_[column], shown(value));
+      }
+    }
+    if (role.bucketized >= 0) take_bucket(role.bucketized, text.empty(), x, row);
     return {};
+  }
+
+  void take_bucket(int64_t index, bool is_missing, float x, Row* row) {
+    const Buckets& buckets = buckets_[static_cast<size_t>(index)];
+    const std::vector<float>& boundaries = spec_.bucketized[index].boundaries;
+    if (is_missing && buckets.missing.has_value()) {
+      x = *buckets.missing;
+      is_missing = false;
+    }
+    const int64_t bucket =
+        is_missing ? static_cast<int64_t>(boundaries.size()) + 1 : bucket_of(x, boundaries);
+    const auto field = static_cast<int64_t>(categories_.size()) + index;
+    row->ids[buckets.slot] = field * spec_.hash_buckets + bucket;
+    if (buckets.crossed >= 0) {
+      texts_[static_cast<size_t>(buckets.crossed)] = std::to_string(bucket);
+    }
+  }
+
+  Status take_weight(size_t column, std::string_view value, Row* row) {
+    const std::string_view text = trim_blanks(value);
+    if (parse_float(text, &row->sample_weight) && row->sample_weight >= 0) return {};
+    return invalid_argument(
+        "column '{}' is {}; the weight of a row is a number that is not "
+        "negative",
+        names_[column], shown(value));
+  }
+
+  int64_t crossed(const Cross& cross) {
+    joined_.clear();
+    for (const size_t text : cross.texts) {
+      if (text != cross.texts.front() || !joined_.empty()) joined_ += kCrossSeparator;
+      joined_ += texts_[text];
+    }
+    return category_id(joined_, cross.field, spec_.hash_buckets);
   }
 
   [[nodiscard]] Status wrong_count(size_t count) const {
@@ -187,12 +407,60 @@ class CsvParser final : public RowParser {
   DataSpec spec_;
   std::vector<std::string> numeric_;
   std::vector<std::string> categorical_;
-  std::vector<std::string> names_;  ///< For messages.
+  std::vector<NumericTransform> numbers_;
+  std::vector<Category> categories_;
+  std::vector<Buckets> buckets_;
+  std::vector<Cross> crosses_;
+  size_t width_ = 0;                // Slots of `ids`.
+  std::vector<std::string> texts_;  // Of the row, of columns that are crossed.
+  std::string joined_;
+  std::vector<std::string> names_;  // For messages.
   std::vector<Role> roles_;
   bool started_ = false;
   std::vector<std::string_view> fields_;
   std::string scratch_;
 };
+
+Status check_counts(const DataSpec& spec) {
+  if (!spec.transforms.empty() && spec.transforms.size() != spec.numeric.size()) {
+    return invalid_argument("{} transforms for {} numeric columns", spec.transforms.size(),
+                            spec.numeric.size());
+  }
+  for (const NumericTransform& one : spec.transforms) {
+    if (one.kind == Transform::kAuto) {
+      return invalid_argument("a transform is 'auto'; it is chosen before data is read");
+    }
+  }
+  for (const MultiHot& one : spec.multi_hot) {
+    if (one.max_length < 1 || one.max_length > kMultiHotMax) {
+      return invalid_argument("column '{}' has up to {} values in a cell; it must be from 1 to {}",
+                              one.column, one.max_length, kMultiHotMax);
+    }
+    if (one.separator == spec.delimiter) {
+      return invalid_argument("column '{}': its separator is that of the columns", one.column);
+    }
+  }
+  for (const Bucketized& one : spec.bucketized) {
+    const auto buckets = std::max(one.buckets, static_cast<int64_t>(one.boundaries.size()) + 1);
+    if (buckets < 2 || buckets > kBucketsMax) {
+      return invalid_argument("column '{}' is to have {} buckets; it must be from 2 to {}",
+                              one.column, buckets, kBucketsMax);
+    }
+    if (buckets >= spec.hash_buckets) {
+      return invalid_argument(
+          "column '{}' has {} buckets, and one for empty cells; hash_buckets "
+          "is {}: make it larger",
+          one.column, buckets, spec.hash_buckets);
+    }
+  }
+  for (const auto& cross : spec.crosses) {
+    if (cross.size() < 2) return invalid_argument("a cross is of two columns or more");
+  }
+  if (spec.id_space > 0 && !(spec.bucketized.empty() && spec.crosses.empty())) {
+    return invalid_argument("buckets and crosses are hashed; they go with no id space");
+  }
+  return check_label_rule(spec.label_rule);
+}
 
 }  // namespace
 
@@ -204,15 +472,28 @@ Result<std::unique_ptr<RowParser>> make_csv_parser(const DataSpec& spec) {
   if (spec.label.empty()) {
     return invalid_argument("the column of the label is not named; give its name in the header");
   }
+  std::vector<std::string> others;
+  if (!spec.weight.empty()) others.push_back(spec.weight);
+  std::set<std::string> bucketized;
+  for (const Bucketized& one : spec.bucketized) {
+    const bool is_numeric =
+        std::find(spec.numeric.begin(), spec.numeric.end(), one.column) != spec.numeric.end();
+    if (!bucketized.insert(one.column).second) {
+      return invalid_argument("column '{}' is bucketized twice", one.column);
+    }
+    if (!is_numeric) others.push_back(one.column);
+  }
   std::set<std::string> seen{spec.label};
-  for (const auto* names : {&spec.numeric, &spec.categorical}) {
+  for (const auto* names : {&spec.numeric, &spec.categorical, &std::as_const(others)}) {
     for (const std::string& name : *names) {
       if (!seen.insert(name).second) {
-        return invalid_argument("column '{}' is named twice (as label, numeric or categorical)",
-                                name);
+        return invalid_argument(
+            "column '{}' is named twice (as label, weight, numeric, bucketized or categorical)",
+            name);
       }
     }
   }
+  SR_RETURN_IF_ERROR(check_counts(spec));
   return std::make_unique<CsvParser>(spec);
 }
 

@@ -20,6 +20,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kFormatNames = {"criteo", "csv", "libsvm", "arrays",
                                                           "synthetic"};
 constexpr std::array<std::string_view, 2> kBadRowsNames = {"fail", "skip"};
+constexpr std::array<std::string_view, 7> kTransformNames = {
+    "none", "auto", "log1p", "standard", "log1p_standard", "minmax", "quantile"};
 
 }  // namespace
 
@@ -40,6 +42,18 @@ Result<BadRows> bad_rows_from_name(std::string_view name) {
     if (kBadRowsNames[i] == name) return static_cast<BadRows>(i);
   }
   return invalid_argument("bad rows cannot be treated by '{}'; say fail or skip", name);
+}
+
+std::string_view name_of(Transform transform) {
+  return kTransformNames[static_cast<size_t>(transform)];
+}
+
+Result<Transform> transform_from_name(std::string_view name) {
+  for (size_t i = 0; i < kTransformNames.size(); ++i) {
+    if (kTransformNames[i] == name) return static_cast<Transform>(i);
+  }
+  return invalid_argument("no transform '{}'; the transforms are: {}", name,
+                          fmt::join(kTransformNames, ", "));
 }
 
 Result<Schema> inspect(const DataSpec& spec) {

@@ -16,7 +16,9 @@ enum class Format : uint8_t {
   /// integer x becomes log1p(max(x, 0)), a missing one 0; a category is hashed, the missing one
   /// too (as empty text, so it has an id of its own in each field).
   kCriteo,
-  /// RFC 4180 text with a header line. Numeric columns as they stand (missing: 0).
+  /// RFC 4180 text with a header line. Numeric columns as DataSpec::transforms say; without, as
+  /// they
+  /// stand (missing: 0).
   kCsv,
   /// "label index:value ..."; labels -1/+1 or 0/1; an index without a value has value 1.
   kLibsvm,
@@ -31,6 +33,10 @@ enum class BadRows : uint8_t { kFail, kSkip };
 
 /// Upper limit of DataSpec::hash_buckets: ids of any number of fields then fit 63 bits.
 inline constexpr int64_t kHashBucketsMax = int64_t{1} << 36;
+
+/// Upper limits of MultiHot::max_length and Bucketized::buckets.
+inline constexpr int64_t kMultiHotMax = 1024;
+inline constexpr int64_t kBucketsMax = 4096;
 
 /// "criteo", "csv", "libsvm", "arrays", "synthetic".
 std::string_view name_of(Format format);
@@ -54,6 +60,65 @@ struct SyntheticSpec {
   friend bool operator==(const SyntheticSpec&, const SyntheticSpec&) = default;
 };
 
+/// How a column of numbers becomes what a model sees of it.
+enum class Transform : uint8_t {
+  /// As it stands.
+  kNone,
+  /// Chosen by with_statistics(): kLog1pStandard or kStandard. Nothing that reads knows it.
+  kAuto,
+  /// The sign of x times log(1 + |x|).
+  kLog1p,
+  /// (x - mean) / standard deviation.
+  kStandard,
+  /// kLog1p, then kStandard.
+  kLog1pStandard,
+  /// (x - min) / (max - min).
+  kMinmax,
+  /// The part of the column that is not above x, 0 to 1, in steps.
+  kQuantile,
+};
+
+/// The transform of one column, with what it needs to know of it. Value type.
+struct NumericTransform {
+  Transform kind = Transform::kNone;
+  /// What is taken from the number, after the logarithm, and what that is multiplied by.
+  float offset = 0;
+  float scale = 1;
+  /// What an empty cell counts as, before everything else.
+  float missing = 0;
+  /// kQuantile: ascending.
+  std::vector<float> boundaries = {};
+  friend bool operator==(const NumericTransform&, const NumericTransform&) = default;
+};
+
+/// Which labels are 1: those of which `column op value` holds; the others are 0. Numbers are
+/// compared where both are numbers. Value type.
+struct LabelRule {
+  /// "=", "!=", "<", "<=", ">", ">="; "": the label stands there as a number.
+  std::string op = "";
+  std::string value = "";
+  friend bool operator==(const LabelRule&, const LabelRule&) = default;
+};
+
+/// A categorical column of which a cell has several values. Value type.
+struct MultiHot {
+  std::string column;
+  char separator = '|';
+  /// Values of a cell that count, the first ones; fewer are filled up with id -1.
+  int64_t max_length = 1;
+  friend bool operator==(const MultiHot&, const MultiHot&) = default;
+};
+
+/// A column of numbers that becomes a category: the number of boundaries that are not above it; an
+/// empty cell is one more category, behind them. Value type.
+struct Bucketized {
+  std::string column;
+  /// So many buckets with_statistics() makes, each with as many rows, where `boundaries` is empty.
+  int64_t buckets = 0;
+  std::vector<float> boundaries = {};
+  friend bool operator==(const Bucketized&, const Bucketized&) = default;
+};
+
 /// Which data to read and how. Travels from the launcher to the workers as JSON. Value type.
 struct DataSpec {
   Format format = Format::kCsv;
@@ -68,9 +133,29 @@ struct DataSpec {
   /// csv, arrays: columns that make up `ids`, in this order. Empty means for csv: all columns that
   /// are neither label nor numeric; for arrays: none.
   std::vector<std::string> categorical;
+  /// csv: which labels are 1.
+  LabelRule label_rule = {};
+  /// csv: the column that says how much a row counts; "": all count 1.
+  std::string weight = "";
+  /// csv: how `transforms` are chosen.
+  Transform numeric_transform = Transform::kNone;
+  /// csv: (numeric column, name of a transform) of those that have another one.
+  std::vector<std::pair<std::string, std::string>> column_transforms;
+  /// csv: of each numeric column. Empty before with_statistics(), or when they stay as they are.
+  std::vector<NumericTransform> transforms;
+  /// csv: (column, text that an empty cell counts as).
+  std::vector<std::pair<std::string, std::string>> defaults;
+  /// csv: those categorical columns that have several values.
+  std::vector<MultiHot> multi_hot;
+  /// csv: columns of `ids` behind the categorical ones. They may be numeric as well.
+  std::vector<Bucketized> bucketized;
+  /// csv: columns of `ids` behind these: of each pair, or more, of categorical or bucketized
+  /// columns, what they say together.
+  std::vector<std::vector<std::string>> crosses;
   /// csv.
   char delimiter = ',';
-  /// Ids per categorical field: id = field * hash_buckets + (hash of the text in the field).
+  /// Ids per categorical field, which is a column, bucketized column or cross: id = field *
+  /// hash_buckets + (hash of the text in the field).
   int64_t hash_buckets = 100'000;
   /// If positive, values are integer ids in one space [0, id_space) that all fields share, and
   /// nothing is hashed. libsvm indices are always ids, in [0, id_space) (or [0, hash_buckets)).
@@ -86,6 +171,11 @@ struct DataSpec {
   SyntheticSpec synthetic;
   friend bool operator==(const DataSpec&, const DataSpec&) = default;
 };
+
+/// "none", "auto", "log1p", "standard", "log1p_standard", "minmax", "quantile".
+std::string_view name_of(Transform transform);
+/// The transform of that name, or kInvalidArgument listing the names.
+Result<Transform> transform_from_name(std::string_view name);
 
 /// `spec` as JSON text.
 std::string to_json(const DataSpec& spec);
@@ -104,6 +194,8 @@ struct Schema {
   /// True when batches have `weights` (libsvm).
   bool weighted = false;
   bool has_label = true;
+  /// True when batches have `sample_weight`.
+  bool has_sample_weight = false;
   /// Names of the dense columns and of the fields, where the format has names.
   std::vector<std::string> numeric;
   std::vector<std::string> categorical;

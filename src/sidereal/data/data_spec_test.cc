@@ -19,6 +19,19 @@ DataSpec unusual_spec() {
   spec.label = "y";
   spec.numeric = {"x"};
   spec.categorical = {"u", "v"};
+  spec.label_rule = {.op = ">=", .value = "4"};
+  spec.weight = "w";
+  spec.numeric_transform = Transform::kAuto;
+  spec.column_transforms = {{"x", "minmax"}};
+  spec.transforms = {{.kind = Transform::kQuantile,
+                      .offset = 0.1F,
+                      .scale = 1.0F / 3,
+                      .missing = -1e-30F,
+                      .boundaries = {-1.5F, 0.1F}}};
+  spec.defaults = {{"u", "none"}};
+  spec.multi_hot = {{.column = "v", .separator = ';', .max_length = 3}};
+  spec.bucketized = {{.column = "x", .buckets = 2, .boundaries = {0.3F}}};
+  spec.crosses = {{"u", "x"}};
   spec.delimiter = '\t';
   spec.hash_buckets = 17;
   spec.id_space = 99;
@@ -63,6 +76,14 @@ TEST(DataSpec, RefusesTextThatIsNoSpecNamingTheKey) {
   EXPECT_THAT(message(R"({"delimiter":"ab"})"), HasSubstr("one character"));
   EXPECT_THAT(message(R"({"format":"xml"})"), HasSubstr("criteo, csv, libsvm, arrays, synthetic"));
   EXPECT_THAT(message(R"({"bad_rows":"keep"})"), HasSubstr("say fail or skip"));
+  EXPECT_THAT(message(R"({"transforms":[{"kind":"log"}]})"), HasSubstr("none, auto, log1p"));
+  EXPECT_THAT(message(R"({"transforms":[{"power":2}]})"), HasSubstr("'transforms.power'"));
+  EXPECT_THAT(message(R"({"transforms":[{"scale":1e300}]})"), HasSubstr("'scale'"));
+  EXPECT_THAT(message(R"({"transforms":[{"boundaries":[2,1]}]})"), HasSubstr("ascending"));
+  EXPECT_THAT(message(R"({"multi_hot":[{"separator":""}]})"), HasSubstr("one character"));
+  EXPECT_THAT(message(R"({"bucketized":{}})"), HasSubstr("a list of objects"));
+  EXPECT_THAT(message(R"({"crosses":["a"]})"), HasSubstr("'crosses'"));
+  EXPECT_THAT(message(R"({"label_rule":{"is":3}})"), HasSubstr("'label_rule.is'"));
   EXPECT_THAT(message(R"({"synthetic":3})"), HasSubstr("'synthetic'"));
   EXPECT_THAT(message(R"({"synthetic":{"x":3}})"), HasSubstr("'synthetic.x'"));
 }

@@ -113,6 +113,114 @@ TEST(Csv, ReadsColumnsByNameInTheirOwnOrder) {
   EXPECT_THAT(schema->categorical, ElementsAre("city", "kind"));
 }
 
+TEST(Csv, LabelsAreComparedAsTheRuleSays) {
+  const TestFolder folder;
+  const auto labels = [&](const std::string& rows, const std::string& op,
+                          const std::string& value) {
+    DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv", "label\n" + rows));
+    spec.label_rule = {.op = op, .value = value};
+    std::string found;
+    auto reader = Reader::open(spec, {});
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    Batch batch;
+    const auto more = (*reader)->next(&batch);
+    if (!more.ok()) return base::message_of(more.status());
+    for (const float label : batch.label.data<float>()) found += label == 1 ? '1' : '0';
+    return found;
+  };
+  const std::string ratings = "1\n3.5\n 4 \n4.0\n5\n";
+  EXPECT_EQ(labels(ratings, ">=", "4"), "00111");
+  EXPECT_EQ(labels(ratings, ">", "4"), "00001");
+  EXPECT_EQ(labels(ratings, "<", "4"), "11000");
+  EXPECT_EQ(labels(ratings, "<=", "4"), "11110");
+  EXPECT_EQ(labels(ratings, "=", "4"), "00110");
+  EXPECT_EQ(labels(ratings, "!=", "4"), "11001");
+  const std::string incomes = " >50K\n <=50K\n>50K\n";
+  EXPECT_EQ(labels(incomes, "=", ">50K"), "101");
+  EXPECT_EQ(labels(incomes, "!=", ">50K"), "010");
+  EXPECT_THAT(labels(incomes, ">", "4"), HasSubstr("a.csv:2: the label '>50K' is not a number"));
+  EXPECT_THAT(labels("\"\"\n", "=", "x"), HasSubstr("the label is empty"));
+  DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv", "label\n1\n"));
+  spec.label_rule = {.op = "~", .value = "4"};
+  EXPECT_THAT(error_of(spec), HasSubstr("say one of =, !=, <, <=, >, >="));
+  spec.label_rule = {.op = ">", .value = "four"};
+  EXPECT_THAT(error_of(spec), HasSubstr("takes a number"));
+}
+
+TEST(Csv, RowsHaveWeights) {
+  const TestFolder folder;
+  DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv", "w,label,c\n0.5,1,a\n2,0,b\n"));
+  spec.weight = "w";
+  for (const int64_t shuffle : {0, 10}) {
+    spec.shuffle_rows = shuffle;
+    auto reader = Reader::open(spec, {});
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    Batch batch;
+    ASSERT_TRUE(*(*reader)->next(&batch));
+    EXPECT_EQ(batch.ids.shape().dim(1), 1);
+    for (int64_t r = 0; r < batch.rows; ++r) {
+      EXPECT_EQ(batch.sample_weight.data<float>()[r], batch.label.data<float>()[r] == 1 ? 0.5F : 2);
+    }
+  }
+  spec.files = {folder.write("b.csv", "w,label,c\n-1,1,a\n")};
+  EXPECT_THAT(error_of(spec), HasSubstr("column 'w' is '-1'; the weight of a row"));
+  spec.categorical = {"w"};
+  EXPECT_THAT(error_of(spec), HasSubstr("column 'w' is named twice"));
+}
+
+TEST(Csv, CellsMayHaveSeveralValues) {
+  const TestFolder folder;
+  DataSpec spec =
+      spec_of(Format::kCsv, folder.write("a.csv", "label,tags,c\n1,x| y|x|z,k\n0,,k\n0,x||,\n"));
+  spec.multi_hot = {{.column = "tags", .separator = '|', .max_length = 3}};
+  const auto tag = [](const char* text) { return category_id(text, 0, 1000); };
+  EXPECT_THAT(
+      *rows_of(spec),
+      ElementsAre(
+          fmt::format("1||{},{},{},{}|", tag("x"), tag("y"), tag("x"), category_id("k", 1, 1000)),
+          fmt::format("0||-1,-1,-1,{}|", category_id("k", 1, 1000)),
+          fmt::format("0||{},{},{},{}|", tag("x"), tag(""), tag(""), category_id("", 1, 1000))));
+  const auto schema = inspect(spec);
+  EXPECT_EQ(schema->fields, 4);
+  EXPECT_EQ(schema->rows, 2000);
+  spec.multi_hot[0].max_length = 0;
+  EXPECT_THAT(error_of(spec), HasSubstr("up to 0 values in a cell"));
+  spec.multi_hot[0] = {.column = "town", .separator = '|', .max_length = 3};
+  EXPECT_THAT(error_of(spec), HasSubstr("no categorical column 'town', which has several values"));
+}
+
+TEST(Csv, NumbersBecomeBucketsAndColumnsAreCrossed) {
+  const TestFolder folder;
+  DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv",
+                                                     "label,age,city\n1,9,a\n0,20,b\n0,,a\n"
+                                                     "1,21,\"a\"\n"));
+  spec.numeric = {"age"};
+  spec.bucketized = {{.column = "age", .boundaries = {10, 20}}};
+  spec.crosses = {{"city", "age"}};
+  spec.defaults = {{"city", "none"}};
+  const auto row = [](const char* start, const char* city, int64_t bucket) {
+    return fmt::format("{}|{},{},{}|", start, category_id(city, 0, 1000), 1000 + bucket,
+                       category_id(fmt::format("{}\x1f{}", city, bucket), 2, 1000));
+  };
+  EXPECT_THAT(*rows_of(spec), ElementsAre(row("1|9", "a", 0), row("0|20", "b", 2),
+                                          row("0|0", "a", 3), row("1|21", "a", 2)));
+  EXPECT_EQ(inspect(spec)->rows, 3000);
+  spec.defaults = {{"age", "15"}};
+  EXPECT_EQ((*rows_of(spec))[2], row("0|15", "a", 1));
+  spec.defaults = {{"age", "old"}};
+  EXPECT_THAT(error_of(spec), HasSubstr("the default of column 'age' is 'old'"));
+  spec.defaults = {{"town", "x"}};
+  EXPECT_THAT(error_of(spec), HasSubstr("no categorical column 'town', which has a default"));
+  spec.defaults.clear();
+  spec.crosses = {{"city"}};
+  EXPECT_THAT(error_of(spec), HasSubstr("two columns or more"));
+  spec.crosses = {{"city", "town"}};
+  EXPECT_THAT(error_of(spec), HasSubstr("no categorical column 'town', which is to be crossed"));
+  spec.crosses.clear();
+  spec.hash_buckets = 3;
+  EXPECT_THAT(error_of(spec), HasSubstr("make it larger"));
+}
+
 TEST(Csv, TakesIdsAsTheyStandInOneSharedSpace) {
   const TestFolder folder;
   DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv", "label;u;i\n1;3;7\n0; 9 ;0\n"));
@@ -247,15 +355,25 @@ TEST(Parsers, MutatedRowsNeverCrashNorGiveIdsOutOfRange) {
   struct Case {
     Format format;
     std::string row;
+    bool has_features = false;
   };
   const std::vector<Case> cases = {{Format::kCriteo, criteo_row("1")},
                                    {Format::kCsv, "1,2.5,\"a\"\"b\",17"},
+                                   {Format::kCsv, "1,2.5,\"a\"\"b\",17|18||9", true},
                                    {Format::kLibsvm, "-1 3:1 7:0.5 12:-2e1"}};
   constexpr uint64_t kSeed = 20;
   Random random(kSeed);
   for (const Case& c : cases) {
     DataSpec spec = spec_of(c.format, "unused");
     spec.numeric = {"n"};
+    if (c.has_features) {
+      spec.label_rule = {.op = "!=", .value = "1"};
+      spec.transforms = {{.kind = Transform::kLog1pStandard, .offset = 1, .scale = 1e30F}};
+      spec.bucketized = {{.column = "n", .boundaries = {1, 2}}};
+      spec.multi_hot = {{.column = "b", .separator = '|', .max_length = 3}};
+      spec.crosses = {{"a", "n"}};
+      spec.defaults = {{"n", "7"}, {"a", "none"}};
+    }
     auto parser = make_parser(spec);
     ASSERT_TRUE(parser.ok());
     ASSERT_TRUE((*parser)->start_file("label,n,a,b").ok());
@@ -281,7 +399,8 @@ TEST(Parsers, MutatedRowsNeverCrashNorGiveIdsOutOfRange) {
       }
       if (!(*parser)->parse(text, &row).ok()) continue;
       ASSERT_TRUE(row.label == 0 || row.label == 1);
-      for (const int64_t id : row.ids) ASSERT_TRUE(id >= 0 && id < space) << text;
+      const int64_t first = c.has_features ? -1 : 0;
+      for (const int64_t id : row.ids) ASSERT_TRUE(id >= first && id < space) << text;
       for (const float x : row.dense) ASSERT_TRUE(std::isfinite(x)) << text;
       for (const float x : row.weights) ASSERT_TRUE(std::isfinite(x)) << text;
     }

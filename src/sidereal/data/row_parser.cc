@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <cstring>
 #include <utility>
 
@@ -32,6 +34,55 @@ Status parse_label(std::string_view text, bool binary, bool minus_one, float* ou
     return invalid_argument("the label {} is neither 0 nor 1{}; give every row a 0 or 1 as label",
                             shown(text), minus_one ? " (nor -1)" : "");
   }
+  return {};
+}
+
+namespace {
+
+/// What a comparison of numbers, or of texts, says of an op.
+bool holds(std::string_view op, std::partial_ordering order) {
+  if (op == "=") return order == 0;
+  if (op == "!=") return order != 0;
+  if (op == "<") return order < 0;
+  if (op == "<=") return order <= 0;
+  if (op == ">") return order > 0;
+  return order >= 0;
+}
+
+bool is_equality(std::string_view op) { return op == "=" || op == "!="; }
+
+}  // namespace
+
+Status check_label_rule(const LabelRule& rule) {
+  constexpr std::array<std::string_view, 7> kOps = {"", "=", "!=", "<", "<=", ">", ">="};
+  if (std::find(kOps.begin(), kOps.end(), rule.op) == kOps.end()) {
+    return invalid_argument("a label is compared by '{}'; say one of =, !=, <, <=, >, >=", rule.op);
+  }
+  float number = 0;
+  if (!rule.op.empty() && !is_equality(rule.op) && !parse_float(trim_blanks(rule.value), &number)) {
+    return invalid_argument("the label is compared with {} by {}, which takes a number",
+                            shown(rule.value), rule.op);
+  }
+  return {};
+}
+
+Status parse_label_by(const LabelRule& rule, std::string_view text, bool binary, float* out) {
+  if (rule.op.empty()) return parse_label(text, binary, false, out);
+  text = trim_blanks(text);
+  const std::string_view value = trim_blanks(rule.value);
+  float given = 0;
+  float wanted = 0;
+  const bool has_number = parse_float(text, &given);
+  if (has_number && parse_float(value, &wanted)) {
+    *out = holds(rule.op, given <=> wanted) ? 1.0F : 0.0F;
+    return {};
+  }
+  if (text.empty()) return invalid_argument("the label is empty; give every row one");
+  if (!is_equality(rule.op)) {
+    return invalid_argument("the label {} is not a number, which is asked for by {} {}",
+                            shown(text), rule.op, value);
+  }
+  *out = holds(rule.op, text <=> value) ? 1.0F : 0.0F;
   return {};
 }
 

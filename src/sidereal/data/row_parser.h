@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sidereal/base/hash.h"
+#include "sidereal/base/category_id.h"
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
 
@@ -15,20 +15,15 @@ namespace sidereal::data {
 /// One parsed row. The vectors keep their memory from row to row. Value type.
 struct Row {
   float label = 0;
+  float sample_weight = 1;
   std::vector<float> dense;
   std::vector<int64_t> ids;
   /// As long as `ids` for libsvm, else empty.
   std::vector<float> weights;
 };
 
-/// The id of a category: field * buckets + a bucket chosen by the hash of its text (XXH3 with the
-/// field as seed; the bucket is the high part of hash * buckets, which spreads evenly).
-inline int64_t category_id(std::string_view text, int64_t field, int64_t buckets) {
-  const uint64_t hash = base::hash64(text, static_cast<uint64_t>(field));
-  const auto bucket = static_cast<uint64_t>(
-      (static_cast<unsigned __int128>(hash) * static_cast<uint64_t>(buckets)) >> 64);
-  return field * buckets + static_cast<int64_t>(bucket);
-}
+/// The id of a category in its field.
+using base::category_id;
 
 /// Turns rows of text into numbers and ids. Messages do not say where: the caller knows.
 /// Thread: core-local.
@@ -48,6 +43,11 @@ class RowParser {
 
 /// Parses a label. With `binary`, only 0 and 1 (and -1 for 0 when `minus_one`) are labels.
 Status parse_label(std::string_view text, bool binary, bool minus_one, float* out);
+
+/// As parse_label(), or 0 or 1 as the rule says.
+Status parse_label_by(const LabelRule& rule, std::string_view text, bool binary, float* out);
+/// kInvalidArgument for an op that there is not, or a value that it cannot compare.
+Status check_label_rule(const LabelRule& rule);
 
 /// The parser of a text format. kInvalidArgument when the spec's numbers make no sense, or the
 /// format is not text.

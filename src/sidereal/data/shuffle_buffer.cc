@@ -8,6 +8,7 @@ namespace {
 
 struct Header {
   float label;
+  float sample_weight;
   uint32_t dense;
   uint32_t ids;
   uint32_t weights;
@@ -29,7 +30,7 @@ const char* get(const char* at, std::vector<T>* values, size_t count) {
 }  // namespace
 
 void ShuffleBuffer::pack(const Row& row) {
-  const Header header{row.label, static_cast<uint32_t>(row.dense.size()),
+  const Header header{row.label, row.sample_weight, static_cast<uint32_t>(row.dense.size()),
                       static_cast<uint32_t>(row.ids.size()),
                       static_cast<uint32_t>(row.weights.size())};
   packed_.resize(sizeof(header) + row.dense.size() * sizeof(float) +
@@ -44,6 +45,7 @@ void ShuffleBuffer::unpack(const std::string& bytes, Row* row) {
   Header header;
   std::memcpy(&header, bytes.data(), sizeof(header));
   row->label = header.label;
+  row->sample_weight = header.sample_weight;
   const char* at = bytes.data() + sizeof(header);
   at = get(at, &row->ids, header.ids);
   at = get(at, &row->dense, header.dense);

@@ -8,6 +8,7 @@
 #include "sidereal/data/line_reader.h"
 #include "sidereal/data/row_parser.h"
 #include "sidereal/data/shuffle_buffer.h"
+#include "sidereal/data/statistics.h"
 
 namespace sidereal::data {
 namespace {
@@ -107,23 +108,28 @@ class TextSource final : public BatchSource {
     const int64_t width = schema_.dense_width;
     const int64_t fields = schema_.fields;
     reuse(&batch->label, DType::kFloat32, Shape{size});
+    const bool has_weight = schema_.has_sample_weight;
+    if (has_weight) reuse(&batch->sample_weight, DType::kFloat32, Shape{size});
     if (width > 0) reuse(&batch->dense, DType::kFloat32, Shape{size, width});
     if (fields > 0) reuse(&batch->ids, DType::kInt64, Shape{size, fields});
     batch->columns.clear();
     float* label = batch->label.data<float>().data();
     float* dense = width > 0 ? batch->dense.data<float>().data() : nullptr;
+    float* weight = has_weight ? batch->sample_weight.data<float>().data() : nullptr;
     int64_t* ids = fields > 0 ? batch->ids.data<int64_t>().data() : nullptr;
     int64_t rows = 0;
     for (; rows < size; ++rows) {
       SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
       if (!more) break;
       label[rows] = row_.label;
+      if (has_weight) weight[rows] = row_.sample_weight;
       if (width > 0) dense = std::copy(row_.dense.begin(), row_.dense.end(), dense);
       if (fields > 0) ids = std::copy(row_.ids.begin(), row_.ids.end(), ids);
     }
     batch->rows = rows;
     if (rows == size) return true;
     batch->label = batch->label.rows(0, rows);
+    if (has_weight) batch->sample_weight = batch->sample_weight.rows(0, rows);
     if (width > 0) batch->dense = batch->dense.rows(0, rows);
     if (fields > 0) batch->ids = batch->ids.rows(0, rows);
     return rows > 0;
@@ -274,6 +280,10 @@ class TextSource final : public BatchSource {
 }  // namespace
 
 Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadOptions& options) {
+  if (needs_statistics(spec)) {
+    return invalid_argument(
+        "what numeric columns are scaled by is not known yet; with_statistics() finds it out");
+  }
   SR_ASSIGN_OR_RETURN(TextFormat format, open_format(spec));
   auto source = std::make_unique<TextSource>(spec, options, std::move(format));
   SR_RETURN_IF_ERROR(source->start());

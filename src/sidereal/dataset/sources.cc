@@ -293,6 +293,7 @@ class Rows final : public ReadAgain {
     if (column == "dense") return std::move(batch_.dense);
     if (column == "ids") return std::move(batch_.ids);
     if (column == "weights") return std::move(batch_.weights);
+    if (column == "sample_weight") return std::move(batch_.sample_weight);
     if (column == "truth") return std::move(batch_.truth);
     const Tensor* found = batch_.find(column);
     return found == nullptr ? Tensor() : *found;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "sidereal/base/category_id.h"
 #include "sidereal/base/hash.h"
 #include "sidereal/exec/string_util.h"
 #include "sidereal/tensor/strings.h"
@@ -47,6 +48,22 @@ Result<std::unique_ptr<Kernel>> hash_bucket(const BindContext& bind) {
     int64_t* out = c.output(0, c.input(0).shape()).data<int64_t>().data();
     const auto modulus = static_cast<uint64_t>(buckets);
     for (const std::string_view text : x) *out++ = static_cast<int64_t>(hash(text, key) % modulus);
+    return {};
+  });
+}
+
+Result<std::unique_ptr<Kernel>> category_id(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  SR_ASSIGN_OR_RETURN(const int64_t buckets, ir::get_attr<int64_t>(attrs, "num_buckets"));
+  SR_ASSIGN_OR_RETURN(const int64_t field, ir::get_attr<int64_t>(attrs, "field"));
+  if (buckets < 1 || field < 0 || field > INT64_MAX / buckets - 1) {
+    return invalid_argument("field {} of {} buckets has no ids of 64 bits", field, buckets);
+  }
+  return make_kernel([buckets, field](KernelContext& c) -> Status {
+    SR_RETURN_IF_ERROR(check_dtype(c, 0, DType::kString));
+    const std::span<const std::string_view> x = c.in<std::string_view>(0);
+    int64_t* out = c.output(0, c.input(0).shape()).data<int64_t>().data();
+    for (const std::string_view text : x) *out++ = base::category_id(text, field, buckets);
     return {};
   });
 }
@@ -151,6 +168,7 @@ void register_string_number_kernels(KernelTable* table) {
   table->add("StringToHashBucketFast", number(hash_bucket<fast_hash>));
   table->add("StringToHashBucketStrong", number(hash_bucket<strong_hash>));
   table->add("StringToHashBucket", number(hash_bucket<plain_hash>));
+  table->add("CategoryId", number(category_id));
   table->add("AsString", with_arity(1, 1, 1, with_outputs({DType::kString}, as_string)));
   table->add("StringToNumber", with_arity(1, 1, 1, to_number));
 }

@@ -43,6 +43,17 @@ Status infer_hash_bucket(const InferContext& c) {
   return each(DType::kInt64)(c);
 }
 
+Status infer_category_id(const InferContext& c) {
+  SR_ASSIGN_OR_RETURN(const int64_t buckets, ir::get_attr<int64_t>(c.attrs, "num_buckets"));
+  SR_ASSIGN_OR_RETURN(const int64_t field, ir::get_attr<int64_t>(c.attrs, "field"));
+  if (buckets < 1 || field < 0 || field > INT64_MAX / buckets - 1) {
+    return base::invalid_argument(
+        "field {} of {} buckets: it must be 0 or more, with 1 or more buckets, and ids of 64 bits",
+        field, buckets);
+  }
+  return each(DType::kInt64)(c);
+}
+
 Status infer_as_string(const InferContext& c) {
   SR_RETURN_IF_ERROR(require(c, sets::kPlain));
   const DType dtype = c.inputs[0].dtype;
@@ -95,6 +106,10 @@ void register_numbers(OpRegistry* registry) {
       "The XXH3 hash of each string modulo num_buckets, as int64. Not the values of TensorFlow's "
       "op, whose hash is its own: use StringToHashBucketFast for those of both.",
       1, {buckets}, infer_hash_bucket);
+  add(registry, "CategoryId",
+      "The id that readers of files give each string, as int64: field * num_buckets + a number "
+      "below num_buckets that its XXH3 hash with the field as seed chooses.",
+      1, {{"field", "int", true, "Which categorical column, from 0."}, buckets}, infer_category_id);
   add(registry, "AsString",
       "Each number or bool as text (tf.strings.as_string): integers in decimals, floats as C's "
       "printf has them, bools as 'true' and 'false'.",

@@ -30,6 +30,7 @@ const Tensor* find_column(const data::Batch& batch, const std::string& name) {
   if (name == "dense") standard = &batch.dense;
   if (name == "ids") standard = &batch.ids;
   if (name == "weights") standard = &batch.weights;
+  if (name == "sample_weight") standard = &batch.sample_weight;
   if (name == "truth") standard = &batch.truth;
   return standard != nullptr && standard->defined() ? standard : nullptr;
 }
@@ -38,7 +39,8 @@ Result<Tensor> column_of(const data::Batch& batch, const std::string& name) {
   if (const Tensor* const column = find_column(batch, name)) return *column;
   std::vector<std::string> names;
   for (const auto& [key, value] : batch.columns) names.push_back(key);
-  for (const char* const standard : {"label", "dense", "ids", "weights", "truth"}) {
+  for (const char* const standard :
+       {"label", "dense", "ids", "weights", "sample_weight", "truth"}) {
     if (batch.find(standard) == nullptr && find_column(batch, standard) != nullptr) {
       names.emplace_back(standard);
     }

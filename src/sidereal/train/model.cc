@@ -15,6 +15,7 @@ namespace sidereal::train {
 namespace {
 
 constexpr const char* kLabel = "label";
+constexpr const char* kSampleWeight = "sample_weight";
 
 Status check_logit(const ir::Builder& builder, ir::Output logit) {
   const ir::TensorSpec spec = builder.spec(logit);
@@ -142,8 +143,12 @@ Result<CompiledModel> Model::compile(ir::Output logit, const OptimizerDef& optim
   if (builder_.spec(logit).shape.rank() == 2) {
     logit = ops::reshape(builder_, logit, {-1}, "logit");
   }
-  const ir::Output losses =
+  ir::Output losses =
       ops::sigmoid_cross_entropy_with_logits(builder_, logit, label, "cross_entropy");
+  if (std::find(inputs_.begin(), inputs_.end(), kSampleWeight) != inputs_.end()) {
+    const ir::Output weight = {graph_.find(kSampleWeight)->id, 0};
+    losses = ops::mul(builder_, losses, weight, "weighted");
+  }
   const ir::Output loss = ops::reduce_mean(builder_, losses, {}, false, "loss");
   return finish(probability, loss, true, optimizer);
 }

@@ -30,6 +30,7 @@ void add_inputs(Parts* p) {
   if (schema.dense_width > 0) {
     p->dense = p->model.input("dense", ir::DType::kFloat32, {schema.dense_width});
   }
+  if (schema.has_sample_weight) p->model.input("sample_weight", ir::DType::kFloat32, {});
 }
 
 // Weight per id and per number, and a bias: [b, 1].

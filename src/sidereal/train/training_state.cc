@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/ckpt/index.h"
 
@@ -25,6 +26,20 @@ std::string file_identity(const std::string& name, const std::string& path) {
   std::error_code error;
   const auto bytes = std::filesystem::file_size(path, error);
   return fmt::format("{}:{}", name, error ? 0 : bytes);
+}
+
+/// What columns become, in short; "" where they stand as they are.
+std::string features_identity(const data::DataSpec& data) {
+  data::DataSpec features;
+  features.label_rule = data.label_rule;
+  features.weight = data.weight;
+  features.transforms = data.transforms;
+  features.defaults = data.defaults;
+  features.multi_hot = data.multi_hot;
+  features.bucketized = data.bucketized;
+  features.crosses = data.crosses;
+  if (features == data::DataSpec()) return "";
+  return fmt::format("features:{:016x}", base::hash64(data::to_json(features)));
 }
 
 Tensor numbers(const Shape& shape, const std::vector<int64_t>& values) {
@@ -82,6 +97,8 @@ std::string data_identity(const data::DataSpec& data) {
     parts.push_back(file_identity(std::filesystem::path(file).filename().string(), file));
   }
   for (const auto& [column, file] : data.arrays) parts.push_back(file_identity(column, file));
+  const std::string features = features_identity(data);
+  if (!features.empty()) parts.push_back(features);
   if (data.format == data::Format::kSynthetic) {
     parts.push_back(fmt::format("rows:{}+{}:{}", data.synthetic.first_row, data.synthetic.rows,
                                 data.synthetic.seed));

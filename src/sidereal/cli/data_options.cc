@@ -1,0 +1,237 @@
+#include "sidereal/cli/data_options.h"
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/cli/option_kinds.h"
+#include "sidereal/data/features_file.h"
+#include "sidereal/data/statistics.h"
+
+namespace sidereal::cli {
+
+using base::invalid_argument;
+
+namespace {
+
+std::vector<std::string> split_columns(const std::string& text, char separator = ',') {
+  std::vector<std::string> columns;
+  for (const std::string& part : base::split(text, separator)) {
+    if (const std::string_view name = base::trim(part); !name.empty()) columns.emplace_back(name);
+  }
+  return columns;
+}
+
+/// "COLUMN=VALUE" in two.
+Result<std::pair<std::string, std::string>> split_pair(const std::string& option,
+                                                       const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::string name(base::trim(text.substr(0, equals)));
+  if (equals == std::string::npos || name.empty()) {
+    return invalid_argument("{}: '{}' is not COLUMN=VALUE", option, text);
+  }
+  return std::make_pair(name, text.substr(equals + 1));
+}
+
+/// "genres:|:8"; a column's name may have colons itself.
+Result<data::MultiHot> parse_multi_hot(const std::string& text) {
+  const size_t last = text.rfind(':');
+  if (last != std::string::npos && last >= 3 && text[last - 2] == ':') {
+    const Result<int64_t> length = base::parse_int(text.substr(last + 1));
+    if (length.ok()) {
+      return data::MultiHot{
+          .column = text.substr(0, last - 2), .separator = text[last - 1], .max_length = *length};
+    }
+  }
+  return invalid_argument("--multi-hot: '{}' is not COLUMN:CHARACTER:N, as in 'genres:|:8'", text);
+}
+
+Status take_buckets(const std::string& text, data::DataSpec* spec) {
+  for (const std::string& part : split_columns(text)) {
+    SR_ASSIGN_OR_RETURN(const auto pair, split_pair("--buckets", part));
+    const Result<int64_t> buckets = base::parse_int(base::trim(pair.second));
+    if (!buckets.ok()) return invalid_argument("--buckets: '{}' is not COLUMN=N", part);
+    spec->bucketized.push_back({.column = pair.first, .buckets = *buckets});
+  }
+  return {};
+}
+
+Status take_label(const TrainArguments& a, data::DataSpec* spec) {
+  SR_RETURN_IF_ERROR(data::parse_label_option(a.label, spec));
+  if (a.positive.empty()) return {};
+  if (!spec->label_rule.op.empty()) {
+    return invalid_argument("--label '{}' says which labels are 1 already; leave --positive out",
+                            a.label);
+  }
+  spec->label_rule = {.op = "=", .value = a.positive};
+  return {};
+}
+
+/// The options that only csv has a meaning for.
+Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
+  const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
+  const std::vector<std::pair<const char*, bool>> given = {
+      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
+      {"--multi-hot", !a.multi_hot.empty()},  {"--buckets", !a.buckets.empty()},
+      {"--cross", !a.crosses.empty()},        {"--features", !a.features.empty()}};
+  for (const auto& [option, is_given] : given) {
+    if (is_given) {
+      return invalid_argument("{} is for data with named columns, --format csv, and not for {}",
+                              option, format);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<char> parse_delimiter(const std::string& text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text.size() == 1) return text[0];
+  return invalid_argument("--delimiter: '{}' is not one character (or the word tab)", text);
+}
+
+Result<data::DataSpec> data_spec(const TrainArguments& a) {
+  data::DataSpec spec;
+  SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
+  SR_ASSIGN_OR_RETURN(spec.bad_rows, data::bad_rows_from_name(a.bad_rows));
+  SR_ASSIGN_OR_RETURN(spec.delimiter, parse_delimiter(a.delimiter));
+  spec.label = a.label;
+  spec.numeric = split_columns(a.numeric);
+  spec.categorical = split_columns(a.categorical);
+  spec.hash_buckets = a.hash_buckets;
+  spec.id_space = a.id_space;
+  spec.seed = a.seed;
+  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(a.data));
+  if (spec.format != data::Format::kCsv) {
+    SR_RETURN_IF_ERROR(refuse_of_csv(a, a.format));
+    return spec;
+  }
+  SR_ASSIGN_OR_RETURN(spec.numeric_transform, data::transform_from_name(a.numeric_transform));
+  SR_RETURN_IF_ERROR(take_label(a, &spec));
+  spec.weight = a.weight;
+  for (const std::string& text : a.defaults) {
+    SR_ASSIGN_OR_RETURN(auto pair, split_pair("--default", text));
+    spec.defaults.push_back(std::move(pair));
+  }
+  for (const std::string& text : a.multi_hot) {
+    SR_ASSIGN_OR_RETURN(auto one, parse_multi_hot(text));
+    spec.multi_hot.push_back(std::move(one));
+  }
+  SR_RETURN_IF_ERROR(take_buckets(a.buckets, &spec));
+  for (const std::string& text : split_columns(a.crosses)) {
+    spec.crosses.push_back(split_columns(text, '*'));
+  }
+  if (!a.features.empty()) SR_RETURN_IF_ERROR(data::take_features(a.features, &spec));
+  SR_RETURN_IF_ERROR(data::inspect(spec).status());
+  return data::with_statistics(std::move(spec));
+}
+
+Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
+                                                  const std::vector<std::string>& patterns) {
+  if (patterns.empty()) return std::optional<data::DataSpec>();
+  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
+  spec.shuffle_rows = 0;
+  SR_RETURN_IF_ERROR(data::inspect(spec).status());
+  return std::optional<data::DataSpec>(std::move(spec));
+}
+
+void add_data_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Data";
+  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
+      ->required()
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--valid", a->valid, "files evaluated after each epoch")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--test", a->test, "files evaluated at the end")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  one_of(command->add_option("--format", a->format,
+                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
+                             "with a header line; libsvm: label index:value ..."),
+         {"criteo", "csv", "libsvm"})
+      ->group(group);
+  command
+      ->add_option("--label", a->label,
+                   "csv: column of the label, 0 or 1; or what makes it 1, as in 'rating>=4'")
+      ->type_name("COLUMN[OP VALUE]")
+      ->group(group);
+  command->add_option("--positive", a->positive, "csv: the label that is 1; others are 0")
+      ->type_name("VALUE")
+      ->group(group);
+  command->add_option("--weight", a->weight, "csv: column that says how much a row counts")
+      ->type_name("COLUMN")
+      ->group(group);
+  command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  one_of(command->add_option("--numeric-transform", a->numeric_transform,
+                             "csv: what a model sees of numeric columns; auto looks at the first "
+                             "rows: log1p where a few numbers are far above the others, and mean 0 "
+                             "and deviation 1"),
+         {"auto", "none", "log1p", "standard", "log1p_standard", "minmax", "quantile"})
+      ->group(group);
+  command
+      ->add_option("--categorical", a->categorical,
+                   "csv: columns taken as categories (default: all others)")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  command
+      ->add_option("--default", a->defaults,
+                   "csv: what an empty cell of a column counts as; may be given again (numeric: "
+                   "the mean; categorical: empty text)")
+      ->type_name("COLUMN=VALUE")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--multi-hot", a->multi_hot,
+                   "csv: a categorical column with several values in a cell: its name, what stands "
+                   "between them, the most that count, as in 'genres:|:8'; may be given again")
+      ->type_name("COLUMN:CHAR:N")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--buckets", a->buckets,
+                   "csv: numbers as categories, in so many buckets of as many rows, as in 'age=10'")
+      ->type_name("COLUMN=N,...")
+      ->group(group);
+  command
+      ->add_option("--cross", a->crosses,
+                   "csv: categorical or bucketized columns together are a category too, as in "
+                   "'city*device'")
+      ->type_name("COLUMN*COLUMN,...")
+      ->group(group);
+  command
+      ->add_option("--features", a->features,
+                   "csv: a file that says all of this of each column; sidereal inspect proposes "
+                   "one")
+      ->type_name("FILE")
+      ->group(group);
+  command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
+      ->type_name("CHAR")
+      ->group(group);
+  whole(command->add_option("--hash-buckets", a->hash_buckets,
+                            "ids per categorical column; values are hashed into them"),
+        1, kLarge)
+      ->group(group);
+  whole(command->add_option("--id-space", a->id_space,
+                            "values are ids below N in one space of all columns, nothing is "
+                            "hashed (0: hash)"),
+        0, kLarge)
+      ->group(group);
+  one_of(command->add_option("--bad-rows", a->bad_rows, "what to do with a row that is malformed"),
+         {"fail", "skip"})
+      ->group(group);
+  whole(command->add_option("--shuffle-rows", a->shuffle_rows,
+                            "rows held in memory to shuffle training data (0: in file order)"),
+        0, kLarge)
+      ->group(group);
+}
+
+}  // namespace sidereal::cli

@@ -1,0 +1,316 @@
+#include "sidereal/data/statistics.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "sidereal/base/hash.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/data/line_reader.h"
+#include "sidereal/data/numeric_transform.h"
+#include "sidereal/data/random.h"
+#include "sidereal/parse/csv.h"
+#include "sidereal/parse/text.h"
+
+namespace sidereal::data {
+
+using base::invalid_argument;
+
+namespace {
+
+constexpr size_t kSampleMax = 1 << 16;
+constexpr size_t kExamples = 5;
+constexpr size_t kQuantiles = 256;
+// Above it, a column without negative numbers has a few that are far from the others.
+constexpr double kHeavyTail = 2;
+
+/// Sums of powers, about the first number so that little is lost.
+class Moments {
+ public:
+  void add(double x) {
+    if (count_++ == 0) origin_ = x;
+    const double d = x - origin_;
+    first_ += d;
+    second_ += d * d;
+    third_ += d * d * d;
+  }
+  [[nodiscard]] double mean() const { return count_ == 0 ? 0 : origin_ + shift(); }
+  [[nodiscard]] double stddev() const {
+    return count_ == 0 ? 0 : std::sqrt(std::max(0.0, second_ / n() - shift() * shift()));
+  }
+  [[nodiscard]] double skewness() const {
+    const double s = stddev();
+    const double m = shift();
+    if (!(s > 0)) return 0;
+    return (third_ / n() - 3 * m * second_ / n() + 2 * m * m * m) / (s * s * s);
+  }
+
+ private:
+  [[nodiscard]] double n() const { return static_cast<double>(count_); }
+  [[nodiscard]] double shift() const { return first_ / n(); }
+
+  int64_t count_ = 0;
+  double origin_ = 0;
+  double first_ = 0;
+  double second_ = 0;
+  double third_ = 0;
+};
+
+class Column {
+ public:
+  Column(std::string name, uint64_t seed) : random_(seed) {
+    found_.name = std::move(name);
+    found_.parts.assign(kSeparators.size(), 1);
+    found_.parted.assign(kSeparators.size(), 0);
+  }
+
+  void add(std::string_view text) {
+    ++found_.rows;
+    const std::string_view cell = parse::trim_blanks(text);
+    if (cell.empty()) {
+      ++found_.missing;
+      return;
+    }
+    float number = 0;
+    if (parse::parse_float(cell, &number)) add_number(number);
+    if (static_cast<int64_t>(seen_.size()) < kDistinctMax &&
+        seen_.insert(base::hash64(text)).second && found_.examples.size() < kExamples) {
+      found_.examples.emplace_back(text);
+    }
+    for (size_t i = 0; i < kSeparators.size(); ++i) {
+      const auto count = std::count(cell.begin(), cell.end(), kSeparators[i]) + 1;
+      found_.parts[i] = std::max<int64_t>(found_.parts[i], count);
+      if (count > 1) ++found_.parted[i];
+    }
+  }
+
+  ColumnStatistics finish() {
+    found_.mean = plain_.mean();
+    found_.stddev = plain_.stddev();
+    found_.skewness = plain_.skewness();
+    found_.log_mean = logs_.mean();
+    found_.log_stddev = logs_.stddev();
+    found_.distinct = static_cast<int64_t>(seen_.size());
+    std::sort(found_.sample.begin(), found_.sample.end());
+    return std::move(found_);
+  }
+
+ private:
+  void add_number(float x) {
+    found_.min = found_.numbers == 0 ? x : std::min<double>(found_.min, x);
+    found_.max = found_.numbers == 0 ? x : std::max<double>(found_.max, x);
+    ++found_.numbers;
+    if (x == std::trunc(x)) ++found_.integers;
+    plain_.add(x);
+    logs_.add(transformed(x, {.kind = Transform::kLog1p}));
+    // Each number is kept with the same probability, whatever how many there are.
+    if (found_.sample.size() < kSampleMax) {
+      found_.sample.push_back(x);
+    } else if (const uint64_t at = random_.below(found_.numbers); at < kSampleMax) {
+      found_.sample[at] = x;
+    }
+  }
+
+  ColumnStatistics found_;
+  Moments plain_;
+  Moments logs_;
+  Random random_;
+  std::unordered_set<uint64_t> seen_;
+};
+
+/// Looks at the first `rows` rows of a file.
+Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
+                   std::vector<std::string>* names, std::vector<Column>* columns) {
+  SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(file, /*quoted=*/true));
+  const parse::CsvStyle style{.delimiter = spec.delimiter};
+  std::string_view text;
+  std::vector<std::string_view> fields;
+  std::string scratch;
+  SR_ASSIGN_OR_RETURN(const bool some, lines->next(&text));
+  if (!some) return {};
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  SR_RETURN_IF_ERROR(
+      base::with_context(parse::split_csv(text, style, &fields, &scratch), lines->place()));
+  std::vector<size_t> places;
+  for (const std::string_view field : fields) {
+    const std::string name(parse::trim_blanks(field));
+    const auto at = std::find(names->begin(), names->end(), name);
+    places.push_back(at - names->begin());
+    if (at != names->end()) continue;
+    names->push_back(name);
+    columns->emplace_back(name, names->size());
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    SR_ASSIGN_OR_RETURN(const bool more, lines->next(&text));
+    if (!more) break;
+    const bool good = parse::split_csv(text, style, &fields, &scratch).ok();
+    if (!good || fields.size() != places.size()) continue;
+    for (size_t i = 0; i < fields.size(); ++i) (*columns)[places[i]].add(fields[i]);
+  }
+  return {};
+}
+
+Result<const ColumnStatistics*> numbers_of(const std::vector<ColumnStatistics>& found,
+                                           const std::string& name) {
+  const auto at = std::find_if(found.begin(), found.end(),
+                               [&](const ColumnStatistics& one) { return one.name == name; });
+  if (at == found.end()) {
+    std::vector<std::string> names;
+    for (const ColumnStatistics& one : found) names.push_back(one.name);
+    return invalid_argument("no column '{}'; the columns are: {}", name, base::join(names, ", "));
+  }
+  if (at->numbers == 0 && at->rows > at->missing) {
+    return invalid_argument(
+        "column '{}' has no number among the first {} rows, but {}; take it as categorical", name,
+        at->rows, parse::shown(at->examples.front()));
+  }
+  return &*at;
+}
+
+/// Boundaries between `count` buckets of as many rows each; equal ones are one.
+std::vector<float> quantiles(const std::vector<float>& sample, size_t count) {
+  std::vector<float> out;
+  for (size_t i = 1; i < count && !sample.empty(); ++i) {
+    const float x = sample[i * sample.size() / count];
+    if (x > sample.front() && (out.empty() || x > out.back())) out.push_back(x);
+  }
+  return out;
+}
+
+float scale_of(double width) {
+  constexpr double kWidthMin = 1e-30;
+  return width > kWidthMin ? static_cast<float>(1 / width) : 1.0F;
+}
+
+/// The number of which kLog1p makes y.
+float unlogged(double y) { return static_cast<float>(std::copysign(std::expm1(std::abs(y)), y)); }
+
+NumericTransform choose(Transform wanted, const ColumnStatistics& c) {
+  NumericTransform out{.kind = wanted, .missing = static_cast<float>(c.mean)};
+  if (wanted == Transform::kAuto) {
+    out.kind =
+        c.min >= 0 && c.skewness > kHeavyTail ? Transform::kLog1pStandard : Transform::kStandard;
+  }
+  switch (out.kind) {
+    case Transform::kStandard:
+      out.offset = static_cast<float>(c.mean);
+      out.scale = scale_of(c.stddev);
+      break;
+    case Transform::kLog1p:
+      out.missing = unlogged(c.log_mean);
+      break;
+    case Transform::kLog1pStandard:
+      out.missing = unlogged(c.log_mean);
+      out.offset = static_cast<float>(c.log_mean);
+      out.scale = scale_of(c.log_stddev);
+      break;
+    case Transform::kMinmax:
+      out.offset = static_cast<float>(c.min);
+      out.scale = scale_of(c.max - c.min);
+      break;
+    case Transform::kQuantile:
+      out.boundaries = quantiles(c.sample, kQuantiles);
+      out.scale = scale_of(static_cast<double>(out.boundaries.size()));
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<ColumnStatistics>> column_statistics(const DataSpec& spec, int64_t rows_max) {
+  if (spec.files.empty()) return invalid_argument("no data files are named");
+  const auto files = static_cast<int64_t>(spec.files.size());
+  const int64_t chosen = std::min(files, kSampleFiles);
+  std::vector<std::string> names;
+  std::vector<Column> columns;
+  for (int64_t i = 0; i < chosen; ++i) {
+    const std::string& file = spec.files[i * files / chosen];
+    SR_RETURN_IF_ERROR(
+        read_sample(spec, file, std::max<int64_t>(1, rows_max / chosen), &names, &columns));
+  }
+  std::vector<ColumnStatistics> out;
+  out.reserve(columns.size());
+  for (Column& column : columns) out.push_back(column.finish());
+  return out;
+}
+
+namespace {
+
+bool wants_transforms(const DataSpec& spec) {
+  const bool some = spec.numeric_transform != Transform::kNone || !spec.column_transforms.empty();
+  return some && !spec.numeric.empty() && spec.transforms.empty();
+}
+
+/// What is wanted of a numeric column.
+Result<Transform> transform_of(const DataSpec& spec, const std::string& column) {
+  for (const auto& [name, transform] : spec.column_transforms) {
+    if (name == column) return transform_from_name(transform);
+  }
+  return spec.numeric_transform;
+}
+
+}  // namespace
+
+bool needs_statistics(const DataSpec& spec) {
+  if (spec.format != Format::kCsv) return false;
+  return wants_transforms(spec) ||
+         std::any_of(spec.bucketized.begin(), spec.bucketized.end(),
+                     [](const Bucketized& b) { return b.boundaries.empty(); });
+}
+
+Result<DataSpec> with_statistics(DataSpec spec) {
+  if (!needs_statistics(spec)) return spec;
+  SR_ASSIGN_OR_RETURN(const auto found, column_statistics(spec));
+  if (wants_transforms(spec)) {
+    for (const auto& [name, transform] : spec.column_transforms) {
+      if (std::find(spec.numeric.begin(), spec.numeric.end(), name) == spec.numeric.end()) {
+        return invalid_argument("the transform of column '{}' is '{}', and it is not numeric", name,
+                                transform);
+      }
+    }
+    std::vector<NumericTransform> chosen;
+    for (const std::string& name : spec.numeric) {
+      SR_ASSIGN_OR_RETURN(const ColumnStatistics* const c, numbers_of(found, name));
+      SR_ASSIGN_OR_RETURN(const Transform wanted, transform_of(spec, name));
+      chosen.push_back(choose(wanted, *c));
+    }
+    spec.transforms = std::move(chosen);
+  }
+  for (Bucketized& one : spec.bucketized) {
+    if (!one.boundaries.empty()) continue;
+    SR_ASSIGN_OR_RETURN(const ColumnStatistics* const c, numbers_of(found, one.column));
+    one.boundaries = quantiles(c->sample, static_cast<size_t>(one.buckets));
+    if (one.boundaries.empty()) {
+      return invalid_argument(
+          "column '{}' is {} in each of the first {} rows: there are no buckets to make of it",
+          one.column, c->min, c->rows);
+    }
+  }
+  return spec;
+}
+
+Result<std::pair<std::string, double>> largest_scale(const DataSpec& spec) {
+  std::pair<std::string, double> out;
+  if (spec.format != Format::kCsv || spec.numeric.empty()) return out;
+  SR_ASSIGN_OR_RETURN(const auto found, column_statistics(spec));
+  for (size_t i = 0; i < spec.numeric.size(); ++i) {
+    const auto c = numbers_of(found, spec.numeric[i]);
+    if (!c.ok()) continue;
+    const NumericTransform by =
+        i < spec.transforms.size() ? spec.transforms[i] : NumericTransform();
+    for (const double x : {(*c)->min, (*c)->max}) {
+      const double seen = std::abs(transformed(static_cast<float>(x), by));
+      if (seen > out.second) out = {spec.numeric[i], seen};
+    }
+  }
+  return out;
+}
+
+}  // namespace sidereal::data
