@@ -179,3 +179,48 @@ def test_what_is_read_of_examples_with_labels() -> None:
         est.regressor_parse_example_spec([a], "label", weight_column=word)
     with pytest.raises(ValueError, match="label_key must be the name"):
         est.regressor_parse_example_spec([a], None)
+
+
+class _Exported:
+    """Stands for an estimator, and keeps the checkpoints that are exported."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self.model_dir, self.seen = str(model_dir), []
+
+    def export_saved_model(self, folder: Any, receive: Any, *rest: Any) -> str:
+        self.seen.append(rest[-1])
+        return str(folder)
+
+
+def test_the_best_of_earlier_processes_counts(tmp_path: Path) -> None:
+    writer = tf.summary.FileWriter(str(tmp_path / "eval"))
+    kind = tf.summary.Summary
+    for step, loss in ((10, 5.0), (20, 3.0), (30, 4.0)):
+        for tag, number in (("loss", loss), ("auc", 1 / loss)):
+            writer.add_summary(kind(value=[kind.Value(tag=tag, simple_value=number)]), step)
+    writer.close()
+    (file,) = (tmp_path / "eval").iterdir()
+
+    def exported(pattern: str | None, results: list[tuple[int, float]], **options: Any) -> Any:
+        exporter = est.BestExporter("best", lambda: None, pattern, **options)
+        estimator = _Exported(tmp_path)
+        for step, loss in results:
+            found = {"loss": loss, "auc": 1 / loss, "global_step": step}
+            exporter.export(estimator, str(tmp_path), str(step), found, False)
+        return estimator.seen
+
+    pattern = "eval/*.tfevents.*"
+    for _ in range(2):
+        assert exported(pattern, [(40, 3.5), (50, 2.5), (60, 2.7)]) == ["50"]
+        # What was written for the current step is the current result itself.
+        assert exported(pattern, [(20, 3.0), (30, 2.0)]) == ["20", "30"]
+        assert exported(None, [(40, 3.5), (50, 2.5)]) == ["40", "50"]
+        assert exported("eval/none*", [(40, 3.5)]) == ["40"]
+
+        def has_more(best_eval_result: Any, current_eval_result: Any) -> bool:
+            return current_eval_result["auc"] > best_eval_result["auc"]
+
+        assert exported(pattern, [(40, 3.5), (50, 2.5)], compare_fn=has_more) == ["50"]
+        # The last record of a process that was killed may lack its end.
+        with file.open("ab") as out:
+            out.write(b"\x20\0\0")
