@@ -6,18 +6,28 @@ and run as programs, on threads that need no lock of Python.
 
 from __future__ import annotations
 
-import enum
 import glob
 import os
 import secrets
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from . import dtypes, errors, nest
 from ._data_spec import DataSpec
+from ._dataset_arguments import (
+    Options,
+    attrs_of_specs,
+    count_of,
+    extents_of,
+    leaves_like,
+    shapes_like,
+    signature_of,
+    thread_count,
+    to_arguments,
+    zeros_of,
+)
 from ._dispatch import state, to_tensor
 from ._elements import DatasetSpec, accepted, as_value, flatten, map_leaves, spec_of
 from ._iterators import (
@@ -27,15 +37,12 @@ from ._iterators import (
     read_threads,
     refuse_loop,
     while_elements,
-)
+)  # fmt: skip
 from ._native import DatasetDefinition, Output, Tensor
 from ._pipelines import Generator, Traced, VariableUse, open_values, parameter
-from ._resources import component_attrs
 from .function import TensorSpec, function
 from .ops import random as _random
 from .ops.array import stack
-from .ops.basic import cast
-from .ops.parsing import decode_csv
 from .ops.ragged import RaggedTensor
 
 #: As many as seem good: of threads, of elements read ahead.
@@ -48,23 +55,6 @@ def make_one_shot_iterator(dataset: Dataset, shared_name: str | None = None) -> 
     """An iterator of a dataset in the graph that is being built, from its beginning to its end
     (tf.compat.v1.data.make_one_shot_iterator); at once, iter(dataset)."""
     return iter(dataset) if state.graph is None else GraphIterator(dataset, shared_name)
-
-
-def _parallel(num_parallel_calls: Any) -> int:
-    return 0 if num_parallel_calls is None else int(num_parallel_calls)
-
-
-def _number(value: Any) -> Any:
-    """An int64 scalar parameter."""
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        value = int(value)
-    if getattr(value, "dtype", dtypes.int64) != dtypes.int64:
-        return parameter(_cast(value))
-    return parameter(value, dtypes.int64)
-
-
-def _cast(value: Any) -> Any:
-    return cast(value, dtypes.int64)
 
 
 class Dataset:
@@ -219,7 +209,7 @@ class Dataset:
         if not 1 <= len(args) <= 3:
             raise ValueError(f"range() takes one to three numbers; {len(args)} are given")
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
-        numbers = [_number(value) for value in (start, stop, step)]
+        numbers = [count_of(value) for value in (start, stop, step)]
         attrs = {"dtype": dtypes.as_dtype(output_type)}
         return Dataset(DatasetDefinition.make("Range", [], numbers, attrs), 0)
 
@@ -246,7 +236,7 @@ class Dataset:
         if output_signature is None:
             if output_types is None:
                 raise TypeError("from_generator() needs output_signature, or output_types")
-            output_signature = _signature(output_types, output_shapes)
+            output_signature = signature_of(output_types, output_shapes)
         specs = flatten(output_signature)
         if not all(isinstance(spec, TensorSpec) for spec in specs):
             raise TypeError(f"output_signature has more than TensorSpecs: {output_signature!r}")
@@ -254,11 +244,11 @@ class Dataset:
 
         def begin() -> Iterator[list[Tensor]]:
             for element in generator(*given):
-                leaves = _leaves_like(output_signature, element)
+                leaves = leaves_like(output_signature, element)
                 yield [accepted(spec, leaf) for spec, leaf in zip(specs, leaves)]
 
         kept = Generator(begin)
-        attrs = {"number": kept.number, **_component_attrs(specs)}
+        attrs = {"number": kept.number, **attrs_of_specs(specs)}
         definition = DatasetDefinition.make("Generator", [], [], attrs)
         return Dataset(definition, output_signature, kept=[kept])
 
@@ -294,7 +284,7 @@ class Dataset:
         attrs = {
             "spec": spec.to_json(), "batch_size": batch_size, "drop_remainder": drop_remainder,
             "num_shards": num_shards, "index": index, "columns": sorted(specs),
-            **_component_attrs(nest.flatten(specs)),
+            **attrs_of_specs(nest.flatten(specs)),
         }  # fmt: skip
         return Dataset(DatasetDefinition.make("Rows", [], [], attrs), specs)
 
@@ -338,7 +328,7 @@ class Dataset:
         """map_func of each element; a tuple is given as several arguments. With
         `num_parallel_calls` (or AUTOTUNE), on so many threads ahead; the order is kept."""
         traced = self._trace("map", map_func)
-        attrs = {"parallel": _parallel(num_parallel_calls)}
+        attrs = {"parallel": thread_count(num_parallel_calls)}
         return self._with("Map", traced.parameters, attrs, traced, traced.structure)
 
     def filter(self, predicate: Callable[..., Any], name: str | None = None) -> Dataset:
@@ -379,11 +369,11 @@ class Dataset:
             raise TypeError(
                 f"{name}: `map_func` returns {type(inner).__name__}; it must return a Dataset"
             )
-        count = _parallel(parallel)
+        count = thread_count(parallel)
         definition = DatasetDefinition.make(
             "Interleave",
             [self._definition],
-            [_number(cycle), _number(block), *traced.parameters],
+            [count_of(cycle), count_of(block), *traced.parameters],
             {"parallel": read_threads() if count == AUTOTUNE else count},
             traced.body,
             inner._definition,
@@ -411,7 +401,7 @@ class Dataset:
     ) -> Dataset:
         """`batch_size` elements at a time as one, along a new first dimension. The last one may
         have fewer; with `drop_remainder` it is left out."""
-        return self._with("Batch", [_number(batch_size)], {"drop_remainder": bool(drop_remainder)})
+        return self._with("Batch", [count_of(batch_size)], {"drop_remainder": bool(drop_remainder)})
 
     def padded_batch(
         self,
@@ -430,7 +420,7 @@ class Dataset:
                 raise ValueError("padded_batch() needs padded_shapes for elements of unknown rank")
             shapes = [spec.shape for spec in specs]
         else:
-            shapes = [_extents(shape) for shape in _shapes_like(self._spec, padded_shapes)]
+            shapes = [extents_of(shape) for shape in shapes_like(self._spec, padded_shapes)]
         values: list[Any]
         if padding_values is None:
             values = [None] * len(specs)
@@ -443,7 +433,7 @@ class Dataset:
                 f"padded_batch: {len(shapes)} shapes and {len(values)} values for elements of "
                 f"{len(specs)} components"
             )
-        parameters = [_number(batch_size)]
+        parameters = [count_of(batch_size)]
         for spec, shape, value in zip(specs, shapes, values):
             if value is None:
                 value = "" if spec.dtype is dtypes.string else 0
@@ -467,7 +457,7 @@ class Dataset:
         ]
         attrs = {"drop_remainder": bool(drop_remainder)}
         structure = nest.pack(self._spec, parts)
-        return self._with("RaggedBatch", [_number(batch_size)], attrs, structure=structure)
+        return self._with("RaggedBatch", [count_of(batch_size)], attrs, structure=structure)
 
     def unbatch(self, name: str | None = None) -> Dataset:
         """The rows of the elements."""
@@ -488,7 +478,7 @@ class Dataset:
         """`size` elements at a time as datasets, one for each component, each window beginning
         `shift` (None: `size`) elements after the one before it; of the elements from its beginning
         on, every `stride`-th is taken. flat_map() makes tensors of them again."""
-        numbers = [_number(size), _number(size if shift is None else shift), _number(stride)]
+        numbers = [count_of(size), count_of(size if shift is None else shift), count_of(stride)]
         return self._with("Window", numbers, {"drop_remainder": bool(drop_remainder)})
 
     # Order and number.
@@ -509,19 +499,19 @@ class Dataset:
         }
         if attrs["seed"] is None and reshuffle_each_iteration is False:
             attrs["seed"] = secrets.randbits(62)
-        return self._with("Shuffle", [_number(buffer_size)], attrs)
+        return self._with("Shuffle", [count_of(buffer_size)], attrs)
 
     def repeat(self, count: Any = None, name: str | None = None) -> Dataset:
         """The elements `count` times; None or -1: without end."""
-        return self._with("Repeat", [_number(-1 if count is None else count)])
+        return self._with("Repeat", [count_of(-1 if count is None else count)])
 
     def take(self, count: Any, name: str | None = None) -> Dataset:
         """The first `count` elements; -1: all."""
-        return self._with("Take", [_number(count)])
+        return self._with("Take", [count_of(count)])
 
     def skip(self, count: Any, name: str | None = None) -> Dataset:
         """Without the first `count` elements; -1: without any."""
-        return self._with("Skip", [_number(count)])
+        return self._with("Skip", [count_of(count)])
 
     def shard(self, num_shards: Any, index: Any, name: str | None = None) -> Dataset:
         """Every `num_shards`-th element, from number `index` on."""
@@ -532,7 +522,7 @@ class Dataset:
                 raise errors.InvalidArgumentError(
                     f"index is {index}; it must be from 0 to num_shards - 1 = {num_shards - 1}"
                 )
-        return self._with("Shard", [_number(num_shards), _number(index)])
+        return self._with("Shard", [count_of(num_shards), count_of(index)])
 
     def concatenate(self, dataset: Dataset, name: str | None = None) -> Dataset:
         """The elements of this dataset, then those of `dataset`."""
@@ -549,7 +539,7 @@ class Dataset:
     def prefetch(self, buffer_size: Any, name: str | None = None) -> Dataset:
         """Makes up to `buffer_size` (or AUTOTUNE) elements ahead, on a thread of its own."""
         size = AUTOTUNE if buffer_size is None else buffer_size
-        return self._with("Prefetch", [_number(size)])
+        return self._with("Prefetch", [count_of(size)])
 
     def cache(self, filename: Any = "", name: str | None = None) -> Dataset:
         """Keeps the elements of the first whole iteration for the later ones: in memory, or in a
@@ -592,115 +582,6 @@ class Dataset:
         return Dataset(definition, self._spec if structure is None else structure, [self], kept)
 
 
-class AutoShardPolicy(enum.IntEnum):
-    """How a dataset would be divided among workers (tf.data.experimental.AutoShardPolicy); here
-    programs do it, by shard()."""
-
-    OFF = -1
-    AUTO = 0
-    FILE = 1
-    DATA = 2
-    HINT = 3
-
-
-class Options:
-    """Settings of a dataset (tf.data.Options), which are kept and change nothing: elements come in
-    order and are made by as many threads as the dataset says."""
-
-    def __init__(self) -> None:
-        self.deterministic: bool | None = None
-        self.autotune = types.SimpleNamespace()
-        self.experimental_distribute = types.SimpleNamespace(auto_shard_policy=AutoShardPolicy.OFF)
-        self.experimental_optimization = types.SimpleNamespace()
-        self.threading = types.SimpleNamespace()
-
-
-class _FileDataset(Dataset):
-    """Base of datasets that give what files have, one after another, as strings."""
-
-    #: What definitions call it.
-    _kind: ClassVar[str]
-
-    def __init__(
-        self,
-        filenames: Any,
-        compression_type: str | None = None,
-        buffer_size: Any = None,
-        num_parallel_reads: int | None = None,
-        name: str | None = None,
-    ) -> None:
-        _checked_compression(compression_type)
-        super().__init__(DatasetDefinition.make(self._kind, [], [_names(filenames)], {}), 0)
-
-
-class TextLineDataset(_FileDataset):
-    """The lines of text files, without their ends (tf.data.TextLineDataset). gzip files are told
-    by their content."""
-
-    _kind = "TextLines"
-
-
-class TFRecordDataset(_FileDataset):
-    """The records of files of TensorFlow's format, as strings (tf.data.TFRecordDataset). gzip files
-    are told by their content."""
-
-    _kind = "Records"
-
-
-class CsvDataset(Dataset):
-    """The rows of CSV files as tuples of columns (tf.data.experimental.CsvDataset): what
-    sidereal.io.decode_csv() makes of each line, without the first one of each file where there is
-    a `header`. A field with a line end in it is not taken."""
-
-    def __init__(
-        self,
-        filenames: Any,
-        record_defaults: Sequence[Any],
-        compression_type: str | None = None,
-        buffer_size: Any = None,
-        header: bool = False,
-        field_delim: str = ",",
-        use_quote_delim: bool = True,
-        na_value: str = "",
-        select_cols: Sequence[int] | None = None,
-        exclude_cols: Any = None,
-    ) -> None:
-        if exclude_cols is not None:
-            raise errors.UnimplementedError("exclude_cols is not known; name those in select_cols")
-        _checked_compression(compression_type)
-        is_one = isinstance(filenames, (str, bytes, os.PathLike))
-        names = [filenames] if is_one else list(filenames)
-        files = Dataset.from_tensor_slices(
-            [os.fspath(name) if isinstance(name, os.PathLike) else name for name in names]
-        )
-        skipped = 1 if header else 0
-        lines = files.flat_map(lambda name: TextLineDataset(name).skip(skipped))
-        options: dict[str, Any] = {
-            "field_delim": field_delim, "use_quote_delim": use_quote_delim, "na_value": na_value,
-            "select_cols": select_cols,
-        }  # fmt: skip
-        rows = lines.map(lambda line: tuple(decode_csv(line, record_defaults, **options)))
-        super().__init__(rows._definition, rows._spec, [rows])
-
-
-def _checked_compression(compression_type: Any) -> None:
-    if compression_type not in (None, "", "GZIP"):
-        raise errors.UnimplementedError(
-            f"compression '{compression_type}' is not known; use '' or 'GZIP'"
-        )
-
-
-def _names(filenames: Any) -> Any:
-    """A parameter of names of files; elements of a dataset of them are taken now."""
-    if isinstance(filenames, Dataset):
-        filenames = [bytes(name) for name in filenames.as_numpy_iterator()]
-    elif isinstance(filenames, os.PathLike):
-        filenames = os.fspath(filenames)
-    elif isinstance(filenames, (list, tuple)):
-        filenames = [os.fspath(x) if isinstance(x, os.PathLike) else x for x in filenames]
-    return parameter(filenames, dtypes.string)
-
-
 def _source(op: str, tensors: Any) -> Dataset:
     parameters = [parameter(leaf) for leaf in flatten(tensors)]
     if not parameters:
@@ -710,14 +591,14 @@ def _source(op: str, tensors: Any) -> Dataset:
 
 def _argument(index: int, spec: DatasetSpec) -> Dataset:
     """The window that is component `index` of an element, while a function is traced."""
-    attrs = {"index": index, **_component_attrs([spec.element_spec])}
+    attrs = {"index": index, **attrs_of_specs([spec.element_spec])}
     return Dataset(DatasetDefinition.make("Argument", [], [], attrs), 0)
 
 
 def _of_list(tensors: list[Tensor], spec: TensorSpec) -> Dataset:
     """A window of an element that has been read."""
     if not tensors:
-        return Dataset.from_tensors(_zeros(spec)).take(0)
+        return Dataset.from_tensors(zeros_of(spec)).take(0)
     parts = [Dataset.from_tensors(tensor) for tensor in tensors]
     if all(tensor.shape == tensors[0].shape for tensor in tensors):
         return Dataset.from_tensor_slices(stack(tensors))
@@ -727,69 +608,8 @@ def _of_list(tensors: list[Tensor], spec: TensorSpec) -> Dataset:
     return made
 
 
-def _zeros(spec: TensorSpec) -> Any:
-    shape = [max(0, extent) for extent in spec.shape or ()]
-    if spec.dtype is dtypes.string:
-        return np.full(shape, b"", object)
-    return np.zeros(shape, spec.dtype)
-
-
 def _as_numpy(leaf: Any) -> Any:
     if isinstance(leaf, Dataset):
         return leaf.as_numpy_iterator()
     array = leaf.numpy()
     return array.item() if array.dtype == object and array.ndim == 0 else array[()]
-
-
-def to_arguments(args: Any) -> Sequence[Any]:
-    """What from_generator() calls the generator with: NumPy arrays."""
-    if args is None:
-        return ()
-    return [as_value(arg).numpy()[()] for arg in args]
-
-
-def _signature(types: Any, shapes: Any) -> Any:
-    """TensorSpecs of output_types and output_shapes."""
-    leaves = flatten(types)
-    given = [None] * len(leaves) if shapes is None else _shapes_like(types, shapes)
-    if len(given) != len(leaves):
-        raise TypeError(f"output_shapes {shapes!r} is nested otherwise than output_types {types!r}")
-    specs = iter([TensorSpec(shape, dtype) for dtype, shape in zip(leaves, given)])
-    return nest.pack(map_leaves(lambda _: 0, types), list(specs))
-
-
-def _shapes_like(structure: Any, shapes: Any) -> list[Any]:
-    """The shapes that stand in the places of a structure's leaves."""
-    if isinstance(structure, Mapping):
-        return [one for key in sorted(structure) for one in _shapes_like(structure[key],
-                                                                          shapes[key])]
-    if isinstance(structure, tuple):
-        if len(structure) != len(shapes):
-            raise ValueError(f"{len(shapes)} shapes are given for {len(structure)} values")
-        return [one for part, shape in zip(structure, shapes) for one in _shapes_like(part, shape)]
-    return [shapes]
-
-
-def _extents(shape: Any) -> list[int]:
-    return [-1 if extent is None else int(extent) for extent in shape]
-
-
-def _leaves_like(structure: Any, element: Any) -> list[Any]:
-    """The values of a generator's element in the places of a structure's leaves."""
-    if isinstance(structure, Mapping):
-        if not isinstance(element, Mapping) or set(element) != set(structure):
-            raise TypeError(f"the generator yields {element!r:.60}, where a dict with "
-                            f"{sorted(structure)} is expected")
-        return [leaf for key in sorted(structure)
-                for leaf in _leaves_like(structure[key], element[key])]
-    if isinstance(structure, tuple):
-        if not isinstance(element, (list, tuple)) or len(element) != len(structure):
-            raise TypeError(f"the generator yields {element!r:.60}, where {len(structure)} values "
-                            "are expected")
-        return [leaf for part, item in zip(structure, element)
-                for leaf in _leaves_like(part, item)]
-    return [element]
-
-
-def _component_attrs(specs: Sequence[TensorSpec]) -> dict[str, Any]:
-    return component_attrs((spec.dtype for spec in specs), (spec.shape for spec in specs))

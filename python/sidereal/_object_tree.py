@@ -50,7 +50,7 @@ def shards_of(variable: Any) -> list[Any]:
 
 
 def home_of(variable: Any) -> Any:
-    """What reads and changes a variable that is elsewhere; None: it is here."""
+    """What reads and changes a variable of other processes; None for one of this process."""
     return shards_of(variable)[0]._home
 
 

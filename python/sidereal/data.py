@@ -19,19 +19,16 @@ from ._data_spec import (
     libsvm,
     synthetic,
 )
+from ._dataset_arguments import AutoShardPolicy, Options
 from ._datasets import (
     AUTOTUNE,
     INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY,
-    AutoShardPolicy,
-    CsvDataset,
     Dataset,
-    Options,
-    TextLineDataset,
-    TFRecordDataset,
     make_one_shot_iterator,
 )
 from ._elements import DatasetSpec
+from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
 
 #: Under these names too, as in TensorFlow.

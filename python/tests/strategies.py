@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from session_servers import free_ports
 
@@ -54,6 +55,14 @@ def strategy_of(
     return ParameterServerStrategy(
         SimpleClusterResolver(sr.train.ClusterSpec(cluster)), partitioner
     )
+
+
+def ps(task: int) -> str:
+    return f"/job:ps/replica:0/task:{task}/device:CPU:0"
+
+
+def equal(found: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 class Worker:

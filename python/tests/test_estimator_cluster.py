@@ -156,6 +156,23 @@ def test_a_chief_trains_on_ps_tasks(
     assert here.evaluate(data, steps=4)["loss"] < found["loss"]
 
 
+@pytest.mark.usefixtures("chief")
+def test_averages_of_batch_norm_move_on_ps_tasks(protocol: str, tmp_path: Path) -> None:
+    model = est.DNNRegressor(
+        [8], [fc.numeric_column("x", 2)], config=config_of(tmp_path, protocol), batch_norm=True,
+        optimizer=tf.train.AdagradOptimizer(0.3),
+    )  # fmt: skip
+    train(model, 100)
+    get = model.get_variable_value
+    inside = X @ get("dnn/hiddenlayer_0/kernel") + get("dnn/hiddenlayer_0/bias")
+    mean = get("dnn/hiddenlayer_0/batchnorm_0/moving_mean")
+    # A step moves them by a thousandth.
+    most = 1 - 0.999**100
+    assert mean.max() > 0.02 and np.all((mean >= 0) & (mean < most * np.abs(inside).max(0)))
+    variance = get("dnn/hiddenlayer_0/batchnorm_0/moving_variance")
+    assert np.all((variance != 1) & (np.abs(variance - 1) < 1))
+
+
 def test_a_chief_goes_on_from_its_checkpoint_on_new_servers(
     chief: dict[str, Any], protocol: str, tmp_path: Path, processes: Processes
 ) -> None:

@@ -289,8 +289,6 @@ def test_wrong_arguments_of_models(tmp_path: Path) -> None:
         est.DNNClassifier([0], [column], tmp_path)
     with pytest.raises(ValueError, match="dropout"):
         est.DNNClassifier([1], [column], tmp_path, dropout=1.0)
-    with pytest.raises(errors.UnimplementedError, match="batch_norm"):
-        est.DNNClassifier([1], [column], tmp_path, batch_norm=True)
     with pytest.raises(ValueError, match="Either linear_feature_columns"):
         est.DNNLinearCombinedClassifier(tmp_path)
     with pytest.raises(ValueError, match="dnn_hidden_units must be defined"):

@@ -168,6 +168,44 @@ def test_regressors(tmp_path: Path) -> None:
         assert next(model.predict(data(target, 1)))["predictions"].shape == (2,)
 
 
+def test_batch_norm_moves_averages_and_predicts_by_them(tmp_path: Path) -> None:
+    number = fc.numeric_column("number")
+    options: Any = {"batch_norm": True, "config": config()}
+    still = est.DNNRegressor(
+        [3, 2], [number], str(tmp_path / "still"), optimizer=tf.train.GradientDescentOptimizer(0.0),
+        activation_fn=tf.nn.tanh, **options,
+    )  # fmt: skip
+    still.train(data(NUMBER), steps=1)
+    get = still.get_variable_value
+    net = NUMBER[:, None]
+    for i in (0, 1):
+        net = np.tanh(net @ get(f"dnn/hiddenlayer_{i}/kernel") + get(f"dnn/hiddenlayer_{i}/bias"))
+        name = f"dnn/hiddenlayer_{i}/batchnorm_{i}"
+        mean, variance = get(f"{name}/moving_mean"), get(f"{name}/moving_variance")
+        if i == 0:
+            np.testing.assert_allclose(mean, 0.001 * net[:50].mean(0), rtol=1e-3, atol=1e-7)
+            np.testing.assert_allclose(variance, 0.999 + 0.001 * net[:50].var(0), rtol=1e-6)
+        net = (net - mean) / np.sqrt(variance + 0.001) * get(f"{name}/gamma") + get(f"{name}/beta")
+    wanted = net @ get("dnn/logits/kernel") + get("dnn/logits/bias")
+    found = [each["predictions"] for each in still.predict(data(NUMBER, 1))]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+    made = columns()
+    deep = est.DNNClassifier(
+        [16], [made["embedding"], number], str(tmp_path / "deep"), optimizer="Adam", **options
+    )
+    both = est.DNNLinearCombinedClassifier(
+        str(tmp_path / "both"), [made["word"]], "Ftrl", [made["embedding"], number],
+        tf.train.AdagradOptimizer(0.3), [16], **options,
+    )  # fmt: skip
+    for model in (deep, both):
+        model.train(data(LABEL), steps=400)
+        assert model.get_variable_value("global_step") == 400
+        mean = model.get_variable_value("dnn/hiddenlayer_0/batchnorm_0/moving_mean")
+        assert np.all(mean >= 0) and mean.max() > 0.05
+        assert model.evaluate(data(LABEL, 1))["accuracy"] > 0.9
+
+
 def test_weights_of_examples(tmp_path: Path) -> None:
     weight = np.where(LABEL == 1, 3.0, 0.0).astype(np.float32)
     model = est.LinearClassifier(

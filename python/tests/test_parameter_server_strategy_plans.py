@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from session_servers import Processes, addresses
-from strategies import Worker, cluster_fixture, strategy_of
+from strategies import Worker, cluster_fixture, equal, strategy_of
 
 import sidereal as sr
 from sidereal import errors
@@ -36,10 +36,6 @@ def worker(strategy: ParameterServerStrategy) -> Iterator[Worker]:
 def variables(strategy: ParameterServerStrategy, *values: Any, **options: Any) -> list[Any]:
     with strategy.scope():
         return [sr.Variable(value, **options) for value in values]
-
-
-def equal(found: Any, wanted: Any) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 # --- Plans.

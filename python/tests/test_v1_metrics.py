@@ -165,3 +165,71 @@ def test_layers() -> None:
         tf.layers.dense(tf.placeholder(tf.float32, [None, None]), 3)
     with pytest.raises(sr.errors.UnimplementedError):
         tf.layers.dropout(x, noise_shape=[2, 1])
+
+
+#: Of normalization: rows of two features.
+_ROWS = np.array([[1.0, 2.0], [3.0, -2.0], [5.0, 3.0], [-1.0, 0.0]], "f")
+
+
+@pytest.mark.usefixtures("fresh_graph")
+@pytest.mark.parametrize("axis", [-1, 1])
+@pytest.mark.parametrize("how", ["known", "fed"])
+def test_batch_normalization(axis: int, how: str) -> None:
+    rows = _ROWS if axis == -1 else np.stack([_ROWS.T, 2 * _ROWS.T + 1], 0)
+    over = tuple(i for i in range(rows.ndim) if i != axis % rows.ndim)
+    x = tf.placeholder(tf.float32, [None, *rows.shape[1:]])
+    flag = tf.placeholder(tf.bool, [])
+
+    def layer(training: object) -> object:
+        with tf.variable_scope("", reuse=tf.AUTO_REUSE):
+            return tf.layers.batch_normalization(
+                x, axis, momentum=0.9, epsilon=0.01, training=training, name="norm",
+                gamma_initializer=tf.constant_initializer(2.0),
+                beta_initializer=tf.constant_initializer(0.5),
+            )  # fmt: skip
+
+    if how == "known":
+        learns, updates = layer(True), tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        serves = layer(False)
+    else:
+        learns = serves = layer(flag)
+        updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    assert len(tf.get_collection(tf.GraphKeys.UPDATE_OPS)) == len(updates) == 2
+    assert [each.name for each in tf.trainable_variables()] == ["norm/gamma:0", "norm/beta:0"]
+    names = [each.name for each in tf.global_variables()]
+    assert names[2:] == ["norm/moving_mean:0", "norm/moving_variance:0"]
+    shape = [1, -1, 1] if axis == 1 else [1, -1]
+    mean, variance = rows.mean(over), rows.var(over)
+    moved = 0.1 * mean, 0.9 + 0.1 * variance
+
+    def normal(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        centered = rows - mean.reshape(shape)
+        return 2 * centered / np.sqrt(variance.reshape(shape) + 0.01) + 0.5
+
+    feeds = [{x: rows, flag: value} for value in (False, True)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first = session.run(serves, feeds[0])
+        np.testing.assert_allclose(first, normal(0 * mean, 0 * mean + 1), rtol=1e-5)
+        made = session.run([learns, *updates], feeds[1])[0]
+        np.testing.assert_allclose(made, normal(mean, variance), rtol=1e-4, atol=1e-5)
+        if how == "fed":
+            session.run(updates, feeds[0])  # Nothing moves.
+        found = session.run(tf.global_variables()[2:])
+        np.testing.assert_allclose(found[0], moved[0], rtol=1e-5)
+        np.testing.assert_allclose(found[1], moved[1], rtol=1e-5)
+        np.testing.assert_allclose(session.run(serves, feeds[0]), normal(*moved), rtol=1e-4)
+
+
+@pytest.mark.usefixtures("fresh_graph")
+def test_batch_normalization_without_scales() -> None:
+    x = tf.constant(_ROWS)
+    made = tf.layers.batch_normalization(x, center=False, scale=False, training=True)
+    assert tf.trainable_variables() == []
+    gradient = tf.gradients(tf.reduce_sum(made * made), [x])[0]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        # Squares of what is normalized have one sum, whatever the inputs are.
+        np.testing.assert_allclose(session.run(gradient), 0 * _ROWS, atol=1e-2)
+    with pytest.raises(ValueError, match="dimension 1 is known"):
+        tf.layers.batch_normalization(tf.placeholder(tf.float32, [None, None]), 1)

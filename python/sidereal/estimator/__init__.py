@@ -24,10 +24,14 @@ from ._estimator import Estimator
 from ._exporters import BestExporter, Exporter, FinalExporter, LatestExporter
 from ._inputs import (
     ServingInputReceiver,
+    SupervisedInputReceiver,
+    TensorServingInputReceiver,
     build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn,
+    build_raw_supervised_input_receiver_fn,
     numpy_input_fn,
 )
+from ._parsing import classifier_parse_example_spec, regressor_parse_example_spec
 from ._run_config import RunConfig
 from ._spec import (
     ClassificationOutput,
@@ -65,8 +69,15 @@ export = _types.SimpleNamespace(
     PredictOutput=PredictOutput,
     RegressionOutput=RegressionOutput,
     ServingInputReceiver=ServingInputReceiver,
+    TensorServingInputReceiver=TensorServingInputReceiver,
     build_parsing_serving_input_receiver_fn=build_parsing_serving_input_receiver_fn,
     build_raw_serving_input_receiver_fn=build_raw_serving_input_receiver_fn,
+)
+
+#: As in tf.estimator.experimental.
+experimental = _types.SimpleNamespace(
+    SupervisedInputReceiver=SupervisedInputReceiver,
+    build_raw_supervised_input_receiver_fn=build_raw_supervised_input_receiver_fn,
 )
 
 #: As in tf.compat.v1.estimator.inputs.
@@ -80,5 +91,6 @@ __all__ = [
     "LoggingTensorHook", "ModeKeys", "NanLossDuringTrainingError", "NanTensorHook", "ProfilerHook",
     "RunConfig", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
     "SessionRunValues", "StepCounterHook", "StopAtStepHook", "SummarySaverHook", "TrainSpec",
-    "WarmStartSettings", "export", "inputs", "train_and_evaluate",
+    "WarmStartSettings", "classifier_parse_example_spec", "experimental", "export", "inputs",
+    "regressor_parse_example_spec", "train_and_evaluate",
 ]  # fmt: skip

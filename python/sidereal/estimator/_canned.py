@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import errors
 from .. import v1 as _v1
 from ..feature_column._base import checked_columns
 from ..v1.graph import GraphKeys
@@ -18,6 +17,8 @@ from ._spec import EstimatorSpec, ModeKeys
 _MIN_SLICE = 64 << 20
 #: The highest learning rates, where none is given.
 _LINEAR_RATE, _LINEAR_RATE_BESIDE, _DNN_RATE = 0.2, 0.005, 0.05
+#: How much of the moving mean and variance of a layer stays in a step.
+_BATCH_NORM_MOMENTUM = 0.999
 
 
 def _partitioner(config: RunConfig, min_slice: int) -> Any:
@@ -43,10 +44,6 @@ class _Deep:
         self, hidden_units: Sequence[int], columns: Any, activation_fn: Any, dropout: float | None,
         batch_norm: bool,
     ) -> None:  # fmt: skip
-        if batch_norm:
-            raise errors.UnimplementedError(
-                "batch_norm=True: canned models have no batch normalization; use a model_fn"
-            )
         self.columns = checked_columns(columns)
         self._units = [int(units) for units in hidden_units]
         if any(units < 1 for units in self._units):
@@ -54,7 +51,7 @@ class _Deep:
         if dropout is not None and not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), given: {dropout}")
         self._activation = activation_fn or _v1.nn.relu
-        self._dropout = dropout
+        self._dropout, self._batch_norm = dropout, batch_norm
 
     def logits(
         self, features: Any, width: int, mode: str, config: RunConfig, partitioner: Any
@@ -66,8 +63,15 @@ class _Deep:
             for number, units in enumerate(self._units):
                 name = f"hiddenlayer_{number}"
                 net = _v1.layers.dense(net, units, self._activation, name=name)
-                if self._dropout is not None and mode == ModeKeys.TRAIN:
+                is_training = mode == ModeKeys.TRAIN
+                if self._dropout is not None and is_training:
                     net = _v1.layers.dropout(net, self._dropout, training=True)
+                if self._batch_norm:
+                    with _v1.variable_scope(name):
+                        net = _v1.layers.batch_normalization(
+                            net, momentum=_BATCH_NORM_MOMENTUM, training=is_training,
+                            name=f"batchnorm_{number}",
+                        )  # fmt: skip
             return _v1.layers.dense(net, width, name="logits")
 
 
@@ -85,10 +89,14 @@ class _Canned(Estimator):
         self, head: Head, logits_of: Callable[[Any, str, RunConfig], Any],
         train_op: Callable[[Any], Any], model_dir: Any, config: Any, warm_start_from: Any,
     ) -> None:  # fmt: skip
+        def with_updates(loss: Any) -> Any:
+            step, updates = train_op(loss), _v1.get_collection(GraphKeys.UPDATE_OPS)
+            return _v1.group(step, *updates) if updates else step
+
         def model_fn(features: Any, labels: Any, mode: str, config: RunConfig) -> EstimatorSpec:
             _check_features(features)
             logits = logits_of(features, mode, config)
-            return head.spec(features, labels, mode, logits, train_op)
+            return head.spec(features, labels, mode, logits, with_updates)
 
         super().__init__(model_fn, model_dir, config, None, warm_start_from)
 
@@ -179,7 +187,9 @@ class DNNClassifier(_DNN):
 
     hidden_units: the units of each hidden layer. feature_columns: dense ones.
     activation_fn: of hidden layers; relu if absent. dropout: which part of their outputs is zero in
-        training. input_layer_partitioner: cuts tables; by default large ones for the ps.
+        training. batch_norm: whether these outputs are normalized, by the batch in training and by
+        moving averages otherwise.
+    input_layer_partitioner: cuts tables; by default large ones for the ps.
     The others: as of LinearClassifier.
     """
 

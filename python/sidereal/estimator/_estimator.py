@@ -434,23 +434,45 @@ class Estimator:
         """
         if serving_input_receiver_fn is None:
             raise ValueError("An input_receiver_fn must be defined.")
-        if as_text:
-            raise errors.UnimplementedError("export_saved_model(as_text=True): the file is binary")
-        if experimental_mode != ModeKeys.PREDICT:
-            raise errors.UnimplementedError(
-                f"export_saved_model(experimental_mode='{experimental_mode}'): models are exported "
-                "to predict"
-            )
-        source = checkpoint_path or self._need_checkpoint()
-        return _export.export(
-            os.fspath(export_dir_base),
-            source,
-            serving_input_receiver_fn,
-            lambda features: self._call_model_fn(features, None, ModeKeys.PREDICT, self.config),
-            assets_extra or {},
-        )
+        return self.experimental_export_all_saved_models(
+            export_dir_base, {experimental_mode: serving_input_receiver_fn}, assets_extra, as_text,
+            checkpoint_path,
+        )  # fmt: skip
 
     export_savedmodel = export_saved_model
+
+    def experimental_export_all_saved_models(
+        self, export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, Callable[[], Any]],
+        assets_extra: Mapping[str, str] | None = None, as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> str:  # fmt: skip
+        """As export_saved_model(), of several modes in one file
+        (tf.estimator.Estimator.experimental_export_all_saved_models): functions of receivers by
+        ModeKeys, PREDICT with the signatures of the model function, EVAL with the signature "eval",
+        whose function of receivers gives a SupervisedInputReceiver.
+
+        The outputs of "eval" are "loss", "predictions/NAME", and of each metric
+        "metrics/NAME/update_op" and "metrics/NAME/value", which both are of all that the signature
+        was called with since the file was loaded.
+        """
+        if as_text:
+            raise errors.UnimplementedError("export_saved_model(as_text=True): the file is binary")
+        known = (ModeKeys.PREDICT, ModeKeys.EVAL)
+        wrong = [mode for mode in input_receiver_fn_map if mode not in known]
+        if wrong:
+            raise errors.UnimplementedError(
+                f"models are exported to predict and to evaluate, not for the mode '{wrong[0]}'"
+            )
+        if not input_receiver_fn_map:
+            raise ValueError("No modes for export found: input_receiver_fn_map is empty.")
+        return _export.export(
+            os.fspath(export_dir_base),
+            checkpoint_path or self._need_checkpoint(),
+            input_receiver_fn_map,
+            lambda features, labels, mode: self._call_model_fn(features, labels, mode, self.config),
+            assets_extra or {},
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} in {self.model_dir}>"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import glob
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from .. import _tensorboard, errors, records
+
+_log = logging.getLogger("sidereal")
 
 
 class Exporter:
@@ -94,8 +100,12 @@ def _loss_is_smaller(
 
 
 class BestExporter(_SavedModel):
-    """Exports the model when it is the best so far of this process (tf.estimator.BestExporter):
-    compare_fn(best_eval_result, current_eval_result) says so, by default of a smaller loss."""
+    """Exports the model when it is the best so far (tf.estimator.BestExporter):
+    compare_fn(best_eval_result, current_eval_result) says so, by default of a smaller loss.
+
+    event_file_pattern: where in the model's folder the summaries of evaluations are, such as
+        "eval/*.tfevents.*": those of earlier processes count as well then.
+    """
 
     def __init__(
         self, name: str = "best_exporter",
@@ -110,16 +120,50 @@ class BestExporter(_SavedModel):
         if compare_fn is None:
             raise ValueError("`compare_fn` must not be None.")
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-        self._is_better = compare_fn
+        self._is_better, self._pattern = compare_fn, event_file_pattern
         self._best: Mapping[str, Any] | None = None
+        self._model_dir: str | None = None
 
     def export(
         self, estimator: Any, export_path: str, checkpoint_path: str,
         eval_result: Mapping[str, Any], is_the_final_export: bool,
     ) -> str | None:  # fmt: skip
+        if self._pattern is not None and self._model_dir != estimator.model_dir:
+            self._model_dir = estimator.model_dir
+            pattern = os.path.join(estimator.model_dir, self._pattern)
+            self._best = self._best_of(pattern, eval_result.get("global_step"))
         if self._best is not None and not self._is_better(
             best_eval_result=self._best, current_eval_result=eval_result
         ):
             return None
         self._best = dict(eval_result)
         return self._write(estimator, export_path, checkpoint_path)
+
+    def _best_of(self, pattern: str, now: Any) -> Mapping[str, Any] | None:
+        """The best result in files of events, but that of step `now`, which is the current one."""
+        best: Mapping[str, Any] | None = None
+        for path in sorted(glob.glob(pattern)):
+            for step, result in sorted(_results(path).items()):
+                if step != now and (
+                    best is None
+                    or self._is_better(best_eval_result=best, current_eval_result=result)
+                ):
+                    best = result
+        return best
+
+
+def _results(path: str) -> dict[int, dict[str, float]]:
+    """The numbers that a file of events has, by steps and tags."""
+    found: dict[int, dict[str, float]] = {}
+    event_pb2 = _tensorboard.modules().event_pb2
+    try:
+        for content in records.tf_record_iterator(path):
+            event = event_pb2.Event.FromString(content)
+            for value in event.summary.value:
+                number = _tensorboard.number_of(value)
+                if number is not None:
+                    found.setdefault(event.step, {})[value.tag] = number
+    except errors.DataLossError as error:
+        # Of a process that was killed, the last record may lack its end.
+        _log.warning("%s; the evaluations before it count", error)
+    return found

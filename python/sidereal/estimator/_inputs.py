@@ -56,6 +56,25 @@ class ServingInputReceiver(NamedTuple):
     receiver_tensors_alternatives: Any = None
 
 
+class TensorServingInputReceiver(NamedTuple):
+    """As ServingInputReceiver, of a model function that takes one tensor as `features`
+    (tf.estimator.export.TensorServingInputReceiver)."""
+
+    features: Any
+    receiver_tensors: Any
+    receiver_tensors_alternatives: Any = None
+
+
+class SupervisedInputReceiver(NamedTuple):
+    """What a model is evaluated with that was exported to be (see
+    Estimator.experimental_export_all_saved_models): `features` and `labels` for the model function,
+    made of `receiver_tensors`, a dict of placeholders that callers feed."""
+
+    features: Any
+    labels: Any
+    receiver_tensors: Any
+
+
 def _as_dict(receivers: Any, default: str) -> dict[str, Any]:
     found = dict(receivers) if isinstance(receivers, Mapping) else {default: receivers}
     for name, value in found.items():
@@ -64,13 +83,51 @@ def _as_dict(receivers: Any, default: str) -> dict[str, Any]:
     return found
 
 
-def checked_receiver(receiver: Any) -> tuple[Any, dict[str, Any]]:
-    """(features, placeholders by name) of what a serving_input_receiver_fn gave."""
-    if not hasattr(receiver, "features") or not hasattr(receiver, "receiver_tensors"):
+def checked_receiver(receiver: Any, is_supervised: bool) -> tuple[Any, Any, dict[str, Any]]:
+    """(features, labels, placeholders by name) of what a function of receivers gave; labels are
+    None unless it is a supervised one."""
+    kind = SupervisedInputReceiver if is_supervised else ServingInputReceiver
+    needed = kind._fields[: 3 if is_supervised else 2]
+    if not all(hasattr(receiver, name) for name in needed):
         raise ValueError(
-            f"serving_input_receiver_fn must give a ServingInputReceiver, not {receiver!r}"
+            f"serving_input_receiver_fn must give a {kind.__name__}, with {', '.join(needed)}; it "
+            f"gave {receiver!r}"
         )
-    return receiver.features, _as_dict(receiver.receiver_tensors, "input")
+    labels = receiver.labels if is_supervised else None
+    return receiver.features, labels, _as_dict(receiver.receiver_tensors, "input")
+
+
+def build_raw_supervised_input_receiver_fn(
+    features: Any, labels: Any, default_batch_size: int | None = None
+) -> Callable[[], SupervisedInputReceiver]:
+    """As build_raw_serving_input_receiver_fn(), with labels besides
+    (tf.estimator.experimental.build_raw_supervised_input_receiver_fn). A tensor that is no member
+    of a dict is called "input", or "label"."""
+    both = [
+        dict(given) if isinstance(given, Mapping) else {name: given}
+        for given, name in ((features, "input"), (labels, "label"))
+    ]
+    twice = sorted(set(both[0]) & set(both[1]))
+    if twice:
+        raise ValueError(f"features and labels have names in common: {', '.join(twice)}")
+
+    def receive() -> SupervisedInputReceiver:
+        made = [_placeholders_like(each, default_batch_size) for each in both]
+        given = [
+            placeholders if isinstance(like, Mapping) else next(iter(placeholders.values()))
+            for placeholders, like in zip(made, (features, labels))
+        ]
+        return SupervisedInputReceiver(given[0], given[1], made[0] | made[1])
+
+    return receive
+
+
+def _placeholders_like(values: Mapping[str, Any], batch_size: int | None) -> dict[str, Any]:
+    made = {}
+    for name, value in values.items():
+        shape = tuple(None if n is None or n < 0 else n for n in value.shape)
+        made[name] = placeholder(value.dtype, (batch_size, *shape[1:]), name)
+    return made
 
 
 def build_raw_serving_input_receiver_fn(
@@ -83,10 +140,7 @@ def build_raw_serving_input_receiver_fn(
     like: dict[str, Any] = dict(features) if is_dict else {"feature": features}
 
     def receive() -> ServingInputReceiver:
-        made = {}
-        for name, value in like.items():
-            shape = tuple(None if n is None or n < 0 else n for n in value.shape)
-            made[name] = placeholder(value.dtype, (default_batch_size, *shape[1:]), name)
+        made = _placeholders_like(like, default_batch_size)
         return ServingInputReceiver(made if is_dict else made["feature"], dict(made))
 
     return receive

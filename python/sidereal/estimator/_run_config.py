@@ -144,7 +144,7 @@ class RunConfig:
         self._take_task(described)
 
     def _take(self, **values: Any) -> None:
-        """Keeps the values of one's own choice, when they are good."""
+        """Keeps the values that a program chooses, once they are checked."""
         _check(**values)
         for name in _REPLACEABLE:
             setattr(self, f"_{name}", values[name])
@@ -320,7 +320,7 @@ class RunConfig:
 
     @property
     def session_config(self) -> ConfigProto | None:
-        """The options of sessions, when they were given."""
+        """The options of sessions, if some were given."""
         return self._session_config
 
     @property
@@ -340,7 +340,7 @@ class RunConfig:
 
     @property
     def device_fn(self) -> Callable[[Any], str] | None:
-        """Where operations go, when it was given."""
+        """The function that says where operations go, if one was given."""
         return self._device_fn
 
     @property

@@ -104,7 +104,8 @@ class _Evaluator:
         self.exported: list[Any] = []
 
     def evaluate(self, checkpoint: str | None) -> bool:
-        """Whether it was a new one, which was evaluated. NotFoundError: it has been deleted."""
+        """Evaluates a checkpoint, unless it is the last one that was evaluated; whether it did so.
+        NotFoundError: the checkpoint has been deleted."""
         if checkpoint is None or checkpoint == self._last:
             return False
         spec = self._spec

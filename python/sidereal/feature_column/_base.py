@@ -90,12 +90,12 @@ class FeatureColumn:
 
     @property
     def name(self) -> str:
-        """How it is called among others."""
+        """Tells the column apart from others; variables and outputs are called after it."""
         raise NotImplementedError
 
     @property
     def parse_example_spec(self) -> dict[str, Any]:
-        """What parse_example() has to read for it."""
+        """What parse_example() has to read for the column."""
         raise NotImplementedError
 
     @property
@@ -104,7 +104,7 @@ class FeatureColumn:
         return re.sub(r"[^A-Za-z0-9_.\-]", "_", self.name)
 
     def transformed(self, features: Features) -> Any:
-        """What it makes of features before anything of a model is in play."""
+        """What the column makes of features, without variables."""
         raise NotImplementedError
 
 
@@ -122,7 +122,7 @@ class DenseColumn(FeatureColumn):
         return int(np.prod(self.variable_shape, dtype=np.int64))
 
     def make_variables(self, variables: Variables) -> None:
-        """Makes its variables, if it has some."""
+        """Makes the variables of the column, if there are some."""
 
     def dense_tensor(self, features: Features, variables: Variables) -> Any:
         """[batch, *variable_shape] of float32."""
@@ -138,7 +138,7 @@ class CategoricalColumn(FeatureColumn):
         raise NotImplementedError
 
     def ids_and_weights(self, features: Features) -> tuple[SparseTensor, SparseTensor | None]:
-        """The numbers of each row, and their weights if they have some."""
+        """The categories of each row, and the weights of these if there are some."""
         return features.get(self), None
 
 

@@ -55,7 +55,7 @@ class _Table:
 
     @property
     def stddev(self) -> float:
-        """Of the numbers it starts with, if it is told nothing."""
+        """The standard deviation of first values, where there is no initializer."""
         return 1 / _math.sqrt(self.dimension)
 
     def rows(self, name: str, table: Any, ids: SparseTensor, weights: SparseTensor | None) -> Any:
@@ -208,7 +208,7 @@ class SharedTable:
         self._made: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def get(self, owner: Any, make: Callable[[], Any]) -> Any:
-        """The variable in what `owner` is, made when it is not there."""
+        """The table for `owner`, which make() makes when there is none yet."""
         if owner not in self._made:
             self._made[owner] = make()
         return self._made[owner]

@@ -139,7 +139,7 @@ class SequenceNumericColumn(FeatureColumn):
         return value if self.normalizer_fn is None else self.normalizer_fn(value)
 
     def make_variables(self, variables: Variables) -> None:
-        """It has none."""
+        """A column of numbers has none."""
 
     def sequence_tensor(self, features: Features, variables: Variables) -> tuple[Any, Any]:
         """[batch, steps, *shape], and how many steps each example has."""

@@ -1,4 +1,4 @@
-"""Layers of graphs (tf.compat.v1.layers): dense, dropout, flatten."""
+"""Layers of graphs (tf.compat.v1.layers): batch_normalization, dense, dropout, flatten."""
 
 from __future__ import annotations
 
@@ -8,9 +8,83 @@ from typing import Any
 import sidereal as _sr
 
 from .._dispatch import apply, convert
-from .graph import in_default_graph
-from .initializers import zeros_initializer
+from .graph import GraphKeys, add_to_collection, in_default_graph
+from .initializers import ones_initializer, zeros_initializer
 from .scopes import get_variable, variable_scope
+
+
+@in_default_graph
+def batch_normalization(
+    inputs: Any, axis: int = -1, momentum: float = 0.99, epsilon: float = 1e-3,
+    center: bool = True, scale: bool = True, beta_initializer: Any = None,
+    gamma_initializer: Any = None, moving_mean_initializer: Any = None,
+    moving_variance_initializer: Any = None, beta_regularizer: Any = None,
+    gamma_regularizer: Any = None, beta_constraint: Any = None, gamma_constraint: Any = None,
+    training: Any = False, trainable: bool = True, name: str | None = None,
+    reuse: bool | None = None,
+) -> Any:  # fmt: skip
+    """Inputs brought to mean 0 and variance 1 for each place of dimension `axis`, then times gamma
+    plus beta (tf.compat.v1.layers.batch_normalization): while `training`, a bool or a scalar of the
+    graph, by the mean and variance of the batch, else by moving ones. What moves these, to
+    moving * momentum + new * (1 - momentum), is put into GraphKeys.UPDATE_OPS; a step has to run
+    it. The variables are called name/gamma, beta, moving_mean and moving_variance."""
+    x = convert(inputs)
+    rank = 0 if x.shape is None else len(x.shape)
+    if not rank or not -rank <= axis < rank or x.shape[axis] < 0:
+        raise ValueError(
+            f"batch_normalization() needs inputs whose dimension {axis} is known; they have "
+            f"{'no shape' if x.shape is None else tuple(x.shape)}"
+        )
+    place, width = axis % rank, x.shape[axis]
+    with variable_scope(name, default_name="batch_normalization", reuse=reuse) as scope:
+        # What is updated together is one variable each.
+        scope.set_partitioner(None)
+
+        def variable(
+            name: str, initializer: Any, trainable: bool, regularizer: Any = None,
+            constraint: Any = None,
+        ) -> Any:  # fmt: skip
+            return get_variable(
+                name, [width], x.dtype, initializer, regularizer, trainable, constraint=constraint
+            )
+
+        gamma = beta = None
+        if scale:
+            gamma = variable(
+                "gamma", gamma_initializer or ones_initializer(), trainable, gamma_regularizer,
+                gamma_constraint,
+            )  # fmt: skip
+        if center:
+            beta = variable(
+                "beta", beta_initializer or zeros_initializer(), trainable, beta_regularizer,
+                beta_constraint,
+            )  # fmt: skip
+        moving = [
+            variable("moving_mean", moving_mean_initializer or zeros_initializer(), False),
+            variable("moving_variance", moving_variance_initializer or ones_initializer(), False),
+        ]
+        is_known = isinstance(training, (bool, int))
+        used = [convert(each) for each in moving]
+        if not is_known or training:
+            others = [i for i in range(rank) if i != place]
+            batch = _sr.nn.moments(x, others)
+            for kept, old, new in zip(moving, used, batch):
+                step = (old - new) * (1.0 - momentum)
+                if not is_known:
+                    step = _sr.where(training, step, _sr.zeros_like(step))
+                add_to_collection(GraphKeys.UPDATE_OPS, kept.assign_sub(step))
+            used = [
+                new if is_known else _sr.where(training, new, old) for old, new in zip(used, batch)
+            ]
+
+        def placed(value: Any) -> Any:
+            shape = [-1 if i == place else 1 for i in range(rank)]
+            return value if value is None or place == rank - 1 else _sr.reshape(value, shape)
+
+        mean, variance = used
+        return _sr.nn.batch_normalization(
+            x, placed(mean), placed(variance), placed(beta), placed(gamma), epsilon
+        )
 
 
 @in_default_graph
@@ -75,4 +149,4 @@ def flatten(inputs: Any, name: str | None = None) -> Any:
     return _sr.reshape(x, [-1, width], name=name)
 
 
-__all__ = ["dense", "dropout", "flatten"]
+__all__ = ["batch_normalization", "dense", "dropout", "flatten"]

@@ -31,7 +31,7 @@ from .session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook,
 
 _log = logging.getLogger("sidereal")
 
-#: Errors after which a new session goes on: a task was lost, or is another one than it was.
+#: Errors after which a new session goes on: a task was lost, or has been started anew.
 _PREEMPTION_ERRORS = (errors.AbortedError, errors.UnavailableError)
 #: Stands for what TensorFlow takes when nothing is said.
 USE_DEFAULT: Any = object()
@@ -104,7 +104,7 @@ class _HookedSession:
         return results[0]
 
     def _feed(self, fed: dict[Any, Any], more: Mapping[Any, Any], error: str) -> None:
-        """Adds `more` to what is fed; values of a graph are told apart by what they are."""
+        """Adds `more` to what is fed; a value of a graph that is named in two ways is one place."""
         taken = {self._key(place) for place in fed}
         for place, value in more.items():
             if self._key(place) in taken:

@@ -409,7 +409,9 @@ def variable_scope(
     if isinstance(name_or_scope, VariableScope):
         name, part = name_or_scope.name, name_or_scope.name.rpartition("/")[2]
     else:
-        part = name_or_scope or store.unique_scope(outer.name, default_name or "")
+        if name_or_scope is None:
+            name_or_scope = store.unique_scope(outer.name, default_name or "")
+        part = name_or_scope
         name = f"{outer.name}/{part}" if outer.name else part
     before = dict(store.scopes)
     store.scopes[name] = store.scopes.get(name, 0) + 1

@@ -126,7 +126,7 @@ std::string CheckpointReader::changes_made(std::string_view name, const Slice& p
 }
 
 Status CheckpointReader::read_stored(const StoredTensor& stored, const Slice& part, Tensor* out) {
-  // The newest checkpoint that has all of it, then what has changed since.
+  // The newest checkpoint that has the whole tensor, then what has changed since.
   size_t from = levels_.size();
   while (from-- > 0) {
     const std::span<const Entry> entries = entries_of(levels_[from].index, stored.name);

@@ -26,7 +26,7 @@ class CheckpointReader final : public TensorReader {
   static Result<std::unique_ptr<CheckpointReader>> open(std::shared_ptr<sys::Disk> disk,
                                                         const std::string& prefix);
 
-  /// That it stands on directly; "": it is a full one.
+  /// The checkpoint that this one stands on directly; "" for a full one.
   [[nodiscard]] const std::string& base() const { return levels_.back().index.base; }
   /// What to say for an increment that counts from this one: cut_text().
   [[nodiscard]] std::string cut() const { return cut_text(levels_.back().index.cuts); }

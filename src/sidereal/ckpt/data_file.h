@@ -95,7 +95,7 @@ class DataReader {
   Status check_files();
   /// Bytes from `begin` of the extent on. kDataLoss when a block is not what was written.
   Status read(const Extent& extent, uint64_t begin, std::span<std::byte> into);
-  /// The same of all of it, and of what fills its last block of the disk.
+  /// Checks the whole extent, and what fills its last block of the disk.
   Status verify(const Extent& extent);
 
  private:

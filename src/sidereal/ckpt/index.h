@@ -74,8 +74,8 @@ std::string encode(const Index& index);
 /// newer format.
 Result<Index> decode(std::string_view bytes, std::string_view what);
 
-/// One index of what several tasks have written. kInvalidArgument when it is not each tensor once
-/// and whole.
+/// One index of what several tasks have written. kInvalidArgument unless they have
+/// each tensor whole, and no element of it twice.
 Result<Index> merge(std::span<const Index> parts, std::string base);
 
 /// What readers of an index file stand on. kDataLoss unless the entries are in the order of names

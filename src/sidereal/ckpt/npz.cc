@@ -240,7 +240,7 @@ class Npz final : public TensorReader {
   const std::unique_ptr<InputFile> file_;
   absl::flat_hash_map<std::string, Array> arrays_;
   std::unique_ptr<ZipMember> member_;  // The one that was read last.
-  std::string member_name_;            // The tensor that it is.
+  std::string member_name_;            // The tensor in `member_`.
 };
 
 class NpzWriter final : public TensorWriter {

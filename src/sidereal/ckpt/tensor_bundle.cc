@@ -77,8 +77,7 @@ void put_ordered_string(std::string_view text, std::string* out) {
   out->append("\0\1", 2);
 }
 
-/// The first bits say how many bytes there are, as many ones as bytes, but that the sign turns
-/// them.
+/// The first bits are as many ones as there are bytes; of a negative number they are zeros.
 void put_signed(int64_t value, std::string* out) {
   const auto bits = static_cast<uint64_t>(value < 0 ? ~value : value);
   const int bytes = std::bit_width(bits) / 7 + 1;
@@ -544,7 +543,7 @@ class TensorBundleWriter final : public TensorWriter {
     }
     entries_[bundle_slice_key(tensor.name, slice_, tensor.shape)] = entry.SerializeAsString();
     bundle::Entry whole;
-    // That of the slices before it has them already.
+    // Earlier slices of the tensor have made it already.
     const auto before = entries_.find(tensor.name);
     if (before != entries_.end()) SR_CHECK(whole.ParseFromString(before->second));
     whole.set_dtype(number_of(tensor.dtype));

@@ -86,7 +86,7 @@ Result<Directory> find_directory(const InputFile& file) {
   SR_RETURN_IF_ERROR(file.read(end64_at, end64));
   Fields large{ByteReader(end64)};
   if (large.get<uint32_t>() != kEnd64) return data_loss("its directory cannot be found");
-  large.get<uint64_t>();  // Its size,
+  large.get<uint64_t>();  // The size of the record,
   large.get<uint32_t>();  // versions,
   large.get<uint64_t>();  // disks,
   large.get<uint64_t>();  // and entries of this one.
