@@ -33,7 +33,9 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("module", [errors, tf.errors, sr.compat.v1.errors], ids=["tf", "tf.v1", "tf.compat.v1"])
+@pytest.mark.parametrize(
+    "module", [errors, tf.errors, sr.compat.v1.errors], ids=["sidereal", "tf", "compat.v1"]
+)
 def test_a_class_has_its_name_and_number(name: str, module: object) -> None:
     constant, number = CLASSES[name]
     cls = getattr(module, name)
