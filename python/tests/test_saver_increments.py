@@ -242,8 +242,14 @@ def test_it_is_to_be_asked_for(tmp_path: Path) -> None:
     saver = tf.train.Saver()
     with tf.Session() as session, pytest.raises(RuntimeError, match="incremental_save_restore"):
         saver.incremental_save(session, str(tmp_path / "m"))
-    hook = tf.train.CheckpointSaverHook(
-        str(tmp_path), save_steps=5, saver=saver, incremental_save_secs=1
-    )
     with pytest.raises(ValueError, match="incremental_save_restore=True"):
-        tf.train.SingularMonitoredSession([hook])
+        tf.train.CheckpointSaverHook(
+            str(tmp_path), save_steps=5, saver=saver, incremental_save_secs=1
+        )
+    with pytest.raises(ValueError, match="give save_checkpoint_secs or save_checkpoint_steps"):
+        tf.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_secs=None,
+            save_incremental_checkpoint_secs=5,
+        )  # fmt: skip
+    scaffold = tf.train.Scaffold(incremental_save_restore=True)
+    assert tf.train.Scaffold(copy_from_scaffold=scaffold).incremental_save_restore

@@ -129,6 +129,8 @@ class CheckpointSaverHook(SessionRunHook):
         self._increments: SecondOrStepTimer | None = None
         if incremental_save_secs is not None:
             self._increments = SecondOrStepTimer(every_secs=incremental_save_secs)
+        if saver is not None:
+            self._check(saver)
         self._listeners = list(listeners or [])
         self._save_graph_def = save_graph_def
         self._timeout_s = save_timeout_secs
@@ -136,6 +138,13 @@ class CheckpointSaverHook(SessionRunHook):
         self._writer: Any = None
         #: What was last read of the global step, by the latest run that ended.
         self.last_step: int | None = None
+
+    def _check(self, saver: Any) -> None:
+        if self._increments is not None and not getattr(saver, "_is_incremental", False):
+            raise ValueError(
+                "incremental_save_secs needs a Saver that was made with "
+                "incremental_save_restore=True"
+            )
 
     def begin(self) -> None:
         self._step = step_of_default_graph(self)
@@ -146,11 +155,7 @@ class CheckpointSaverHook(SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         self._forget()
-        if self._increments is not None and not getattr(self._get_saver(), "_is_incremental", 0):
-            raise ValueError(
-                "incremental_save_secs needs a Saver that was made with "
-                "incremental_save_restore=True"
-            )
+        self._check(self._get_saver())
         if self._save_graph_def:
             path = os.path.join(self._directory, "graph.txt")
             with open(path, "w") as file:

@@ -521,6 +521,11 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
     every = list(chief_only_hooks or [])
     if save_incremental_checkpoint_secs is not None:
+        if checkpoints == (None, None):
+            raise ValueError(
+                "save_incremental_checkpoint_secs saves what has changed since whole checkpoints: "
+                "give save_checkpoint_secs or save_checkpoint_steps for these"
+            )
         scaffold.incremental_save_restore = True
     chief = ChiefSessionCreator(
         scaffold, master, config, checkpoint_dir, on_ps_loss=on_ps_loss

@@ -129,7 +129,6 @@ class Saver:
         self._base: str | None = None
         #: Whether there is something of which a save that steps go on beside is no one instant.
         self._has_objects = False
-        self._stands = False
         if not defer_build:
             self.build()
 
@@ -253,6 +252,16 @@ class Saver:
         Errors: ValueError when the folder is not there; those of Session.run(): ResourceExhausted
         when the disk is full, PermissionDenied, FailedPrecondition for a variable without a value.
         """
+        return self._save(
+            sess, save_path, global_step, latest_filename, meta_graph_suffix, write_meta_graph,
+            write_state, options, is_increment=False,
+        )  # fmt: skip
+
+    def _save(
+        self, sess: Any, save_path: str, global_step: Any, latest_filename: str | None,
+        meta_graph_suffix: str, write_meta_graph: bool, write_state: bool, options: Any, *,
+        is_increment: bool,
+    ) -> str | None:  # fmt: skip
         if not self._built:
             raise RuntimeError("`build()` should be called before save if defer_build==True")
         latest_filename = latest_filename or _checkpoints.STATE_FILE
@@ -271,7 +280,7 @@ class Saver:
         if self._nodes is not None:
             if folder and not os.path.isdir(folder):
                 raise ValueError(f"Parent directory of {save_path} doesn't exist, can't save.")
-            path = self._write(sess, path, options)
+            path = self._write(sess, path, options, is_increment)
             if write_state:
                 self._list(path, folder, latest_filename, meta_graph_suffix)
         if write_meta_graph:
@@ -294,11 +303,9 @@ class Saver:
                 "incremental_save() is for a Saver that keeps note of what changes: make it with "
                 "incremental_save_restore=True"
             )
-        self._stands = True
-        try:
-            return self.save(sess, save_path, global_step, write_meta_graph=False, options=options)
-        finally:
-            self._stands = False
+        return self._save(
+            sess, save_path, global_step, None, "meta", False, True, options, is_increment=True
+        )
 
     def _path(self, sess: BaseSession, save_path: str, global_step: Any) -> str:
         if global_step is None:
@@ -308,11 +315,11 @@ class Saver:
         step = f"{int(global_step):08d}" if self._pad_step_number else str(int(global_step))
         return f"{save_path}-{step}"
 
-    def _write(self, sess: BaseSession, prefix: str, options: Any) -> str:
+    def _write(self, sess: BaseSession, prefix: str, options: Any, is_increment: bool) -> str:
         """Writes the files, and gives the prefix."""
         assert self._nodes is not None
         feeds = {self._nodes.prefix: prefix}
-        base, self._base = self._base_of(prefix) if self._stands else None, None
+        base, self._base = self._base_of(prefix) if is_increment else None, None
         if self._is_incremental:
             feeds[self._nodes.base] = base or ""
             feeds[self._nodes.since] = _native.CheckpointReader(base).cut if base else ""
