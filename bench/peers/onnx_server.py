@@ -10,7 +10,6 @@ says its port, then serves until it is killed.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -48,11 +47,13 @@ def serve_rest(session: Any) -> None:
         await send({"type": "http.response.body", "body": answer})
 
     listening = socket.create_server(("127.0.0.1", 0))
+    # Connections have it from there: a head and a body that go one by one are not to wait.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     print(listening.getsockname()[1], flush=True)
     config = uvicorn.Config(
         app, loop="uvloop", http="httptools", lifespan="off", access_log=False, log_level="error"
     )
-    asyncio.run(uvicorn.Server(config).serve([listening]))
+    uvicorn.Server(config).run([listening])
 
 
 def serve_grpc(session: Any) -> None:

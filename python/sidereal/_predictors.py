@@ -15,6 +15,7 @@ from . import errors, keras, saved_model
 from ._data_spec import DataSpec
 from ._description import ModelDescription, data_of_json
 from ._exporting import ABOUT
+from ._values import to_tensor
 from .checkpoint import load_checkpoint
 from .dtypes import name_of
 from .function import ConcreteFunction
@@ -60,16 +61,20 @@ def _of_signature(where: str, signature: SignatureFunction) -> Predictor:
             f"{where}: its inputs have any number of dimensions; save it with an input_signature"
         )
 
+    dtypes = {name: spec.dtype for name, spec in signature.inputs.items()}
+
     def call(columns: Columns) -> dict[str, npt.NDArray[Any]]:
-        given = {name: _texts(columns[name]) for name in inputs}
+        given = {name: _given(columns[name], dtype) for name, dtype in dtypes.items()}
         return {name: value.numpy() for name, value in signature(**given).items()}
 
     return Predictor(where, inputs, call, outputs=outputs)
 
 
-def _texts(column: npt.NDArray[Any]) -> Any:
-    """Texts as lists, which become tensors of strings."""
-    return column.tolist() if column.dtype.kind in "OSU" else column
+def _given(column: npt.NDArray[Any], dtype: Any) -> Any:
+    """Texts as lists, which become tensors of strings. What has its dtype need not be looked at."""
+    if column.dtype.kind in "OSU":
+        return column.tolist()
+    return to_tensor(column) if column.dtype == dtype else column
 
 
 def _of_trace(where: str, concrete: ConcreteFunction) -> Predictor:

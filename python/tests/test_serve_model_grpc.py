@@ -102,6 +102,7 @@ def test_bad_messages_are_refused(client: GrpcClient) -> None:
         (lambda r: shape(r, 2, 1), wrong, "'a' has the shape [2, 1]"),
         (lambda r: shape(r, -1, 2), wrong, "no known shape"),
         (lambda r: shape(r, 1 << 40, 1 << 40), wrong, "more than"),
+        (lambda r: shape(r, *[1] * 100), wrong, "100 dimensions"),
         (lambda r: setattr(r.inputs["a"].tensor_shape, "unknown_rank", True), wrong, "no known"),
         (lambda r: r.inputs["a"].ClearField("tensor_content"), wrong, "0 values for the shape"),
     ]

@@ -15,7 +15,7 @@ from .. import errors
 from . import _json
 from ._metrics import Metrics
 from ._models import STATES, Model, Signature, Version
-from ._tensors import fill, fill_info, messages, to_array
+from ._tensors import fill, fill_info, kind_of, messages, to_array
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
@@ -177,7 +177,7 @@ class Grpc:
         columns = {}
         for name, (kind, shape) in signature.inputs.items():
             array = to_array(name, given[name], self._limits.message_bytes)
-            found = "string" if array.dtype == object else array.dtype.name
+            found = kind_of(array.dtype)
             if found != kind:
                 raise errors.InvalidArgumentError(f"'{name}' takes {kind}, and not {found}")
             _json.check_shape(name, array.shape, shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from .. import errors
 from ._messages import messages
 
+#: NumPy of any version has so many.
+_RANK_MAX = 32
 #: The number and the field of values, by the name of a dtype.
 _KINDS = {
     "float32": (1, "float_val"),
@@ -39,12 +42,22 @@ TYPE_NAMES = {
 }
 
 
+@functools.lru_cache
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """How an array's dtype is called."""
+    return "string" if dtype.kind in "OSU" else dtype.name
+
+
 def number_of(kind: str) -> int:
     """The number of a dtype by its name; 0, which is none, of one that TensorFlow has not."""
     return _KINDS.get(kind, (0, ""))[0]
 
 
 def _shape_of(name: str, proto: Any, bytes_max: int, itemsize: int) -> tuple[int, ...]:
+    if len(proto.tensor_shape.dim) > _RANK_MAX:
+        raise errors.InvalidArgumentError(
+            f"input '{name}' has {len(proto.tensor_shape.dim)} dimensions, at most {_RANK_MAX}"
+        )
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     if proto.tensor_shape.unknown_rank or any(extent < 0 for extent in shape):
         raise errors.InvalidArgumentError(f"input '{name}' has no known shape")
@@ -98,7 +111,7 @@ def to_array(name: str, proto: Any, bytes_max: int = 1 << 31) -> npt.NDArray[Any
 
 def fill(proto: Any, array: npt.NDArray[Any]) -> None:
     """Puts an array into a TensorProto."""
-    kind = "string" if array.dtype.kind in "OSU" else array.dtype.name
+    kind = kind_of(array.dtype)
     proto.dtype = number_of(kind)
     if not proto.dtype:
         raise errors.UnimplementedError(f"an output of {kind} has no form in TensorFlow's messages")
@@ -123,4 +136,4 @@ def fill_info(info: Any, name: str, kind: str, shape: tuple[int | None, ...] | N
         info.tensor_shape.dim.add(size=-1 if extent is None else extent)
 
 
-__all__ = ["TYPE_NAMES", "fill", "fill_info", "messages", "number_of", "to_array"]
+__all__ = ["TYPE_NAMES", "fill", "fill_info", "kind_of", "messages", "number_of", "to_array"]
