@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import errors, gather, v1
+from .. import errors, v1
 from .._dispatch import apply, to_tensor
 from .._run_metadata import RunOptions
 from ..indexed_slices import IndexedSlices
 from ..ops.array import concat
+from ..ops.indexing import gather
 from ..security import SecurityOptions
 from .optim import TableOptimizer
 
