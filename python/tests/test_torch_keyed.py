@@ -24,6 +24,8 @@ def test_a_keyed_jagged_tensor_knows_its_features() -> None:
     assert made.permute([1, 0]).keys() == ["movies", "user"]
     assert made.permute([1, 0]).values().tolist() == [1, 5, 3, 7]
     assert "movies" in repr(made)
+    moved = made.to("cpu")
+    assert torch.equal(moved.offsets(), made.offsets()) and moved.stride() == 2
 
 
 def test_offsets_are_as_good_as_lengths() -> None:

@@ -234,12 +234,14 @@ class KeyedJaggedTensor:
 
     def to(self, device: Any, non_blocking: bool = False) -> KeyedJaggedTensor:
         """The same on another device."""
-        moved = [
-            None if part is None else part.to(device, non_blocking=non_blocking)
-            for part in (self._weights, self._lengths, self._offsets)
-        ]
-        values = self._values.to(device, non_blocking=non_blocking)
-        return KeyedJaggedTensor(self._keys, values, *moved, stride=self._stride)
+
+        def moved(part: Tensor | None) -> Tensor | None:
+            return None if part is None else part.to(device, non_blocking=non_blocking)
+
+        return KeyedJaggedTensor(
+            self._keys, self._values.to(device, non_blocking=non_blocking), moved(self._weights),
+            moved(self._lengths), moved(self._offsets), self._stride,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         rows = {key: one.to_dense() for key, one in self.to_dict().items()}

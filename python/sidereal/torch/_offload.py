@@ -169,4 +169,4 @@ def offload(
             if id(one) in made:
                 setattr(parent, child, made[id(one)])
     changed: Any = made.get(id(module), module)
-    return changed  # type: ignore[no-any-return]
+    return changed

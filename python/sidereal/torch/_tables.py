@@ -61,6 +61,15 @@ def unique(ids: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_dlpack(once), torch.from_dlpack(places)
 
 
+def _pull_after(
+    pushes: list[Future[None]], shard: Shard, ids: dict[int, Tensor]
+) -> dict[int, Tensor]:
+    """Rows as they are when these pushes are over, whatever became of them."""
+    for push in pushes:
+        push.exception()
+    return shard.pull(ids)
+
+
 def _close(shards: list[Shard]) -> None:
     for shard in shards:
         shard.close()
@@ -147,8 +156,8 @@ class Tables:
             yield routed
 
     def pull(self, ids: dict[int, Tensor], ahead: bool = False) -> Pull:
-        """Asks for rows by the numbers of groups; `ahead` of pushes that are under way, else when
-        all of this process are over."""
+        """Asks for rows by the numbers of groups, as they are when all that this process has pushed
+        is in the tables; waits for that only if not `ahead`."""
         self.check_alive()
         if not ahead:
             self.flush()
@@ -157,10 +166,11 @@ class Tables:
         wanted = [{i: local for i, (_, local) in part.items()} for part in routed]
         if len(self.shards) == 1 and not ahead:
             return Pull(ids, places, [self.shards[0].pull(wanted[0])])
-        return Pull(
-            ids, places,
-            [shard.pulls.submit(shard.pull, part) for shard, part in zip(self.shards, wanted)],
-        )  # fmt: skip
+        found = []
+        for k, (shard, part) in enumerate(zip(self.shards, wanted)):
+            earlier = [pushes[k] for pushes in self._pushed]
+            found.append(shard.pulls.submit(_pull_after, earlier, shard, part))
+        return Pull(ids, places, found)
 
     def push(self, gradients: Push) -> None:
         """Has rows updated, in the background; what fails is raised by the next step. Ids must be
