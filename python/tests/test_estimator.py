@@ -184,11 +184,6 @@ def test_a_model_starts_warm(tmp_path: Path) -> None:
     third = est.Estimator(line_fn, tmp_path / "third", config, {"rate": 0.0}, kernel)
     third.train(data(), steps=1)
     assert third.get_variable_value("line/bias") == 0
-    with pytest.raises(errors.UnimplementedError, match="vocab"):
-        est.Estimator(
-            line_fn, tmp_path / "x", config, {},
-            est.WarmStartSettings("y", var_name_to_vocab_info={"a": 1}),
-        )  # fmt: skip
 
 
 def test_what_a_model_function_gives_is_checked(tmp_path: Path) -> None:

@@ -237,6 +237,81 @@ def test_tables_in_parts_are_saved_as_wholes(tmp_path: Path) -> None:
         assert model.evaluate(data(LABEL, 1))["accuracy"] > 0.95
 
 
+def test_rows_of_a_new_vocabulary_start_warm(tmp_path: Path) -> None:
+    name = "dnn/input_from_feature_columns/input_layer/word_embedding/embedding_weights"
+    files = {}
+    for which, words in (("old", "red green blue gray"), ("new", "gray pink red green")):
+        files[which] = str(tmp_path / which)
+        Path(files[which]).write_text("\n".join(words.split()) + "\n")
+
+    def model(which: str, folder: str, settings: Any = None, **options: Any) -> Any:
+        word = fc.categorical_column_with_vocabulary_file(
+            "word", files[which], num_oov_buckets=2 if which == "new" else 0
+        )
+        return est.DNNClassifier(
+            [4], [fc.embedding_column(word, 3)], str(tmp_path / folder), config=config(),
+            optimizer=tf.train.GradientDescentOptimizer(0.1 if settings is None else 0.0),
+            warm_start_from=settings, **options,
+        )  # fmt: skip
+
+    def settings_of(size: int = 4, **more: Any) -> Any:
+        info = est.VocabInfo(files["new"], size, 2, files["old"], **more)
+        first = str(tmp_path / "first")
+        return est.WarmStartSettings(first, var_name_to_vocab_info={name: info})
+
+    first = model("old", "first")
+    first.train(data(LABEL), steps=10)
+    old = first.get_variable_value(name)
+    for folder, backup, parts in (("a", None, 1), ("b", tf.constant_initializer(7.0), 4)):
+        partitioner = None if parts == 1 else tf.fixed_size_partitioner(parts)
+        second = model(
+            "new", folder, settings_of(backup_initializer=backup),
+            input_layer_partitioner=partitioner,
+        )  # fmt: skip
+        second.train(data(LABEL), steps=1)
+        found = second.get_variable_value(name)
+        np.testing.assert_array_equal(found[[0, 2, 3]], old[[3, 0, 1]])
+        np.testing.assert_array_equal(found[[1, 4, 5]], 0 if backup is None else 7)
+        kernel = second.get_variable_value("dnn/hiddenlayer_0/kernel")
+        np.testing.assert_array_equal(kernel, first.get_variable_value("dnn/hiddenlayer_0/kernel"))
+    third = model("new", "c", settings_of(old_vocab_size=1))
+    third.train(data(LABEL), steps=1)
+    found = third.get_variable_value(name)
+    np.testing.assert_array_equal(found[2], old[0])
+    np.testing.assert_array_equal(found[[0, 1, 3, 4, 5]], 0)
+    with pytest.raises(ValueError, match="has 6 rows, and VocabInfo says 3 words and 2 rows more"):
+        model("new", "d", settings_of(3)).train(data(LABEL), steps=1)
+    with pytest.raises(ValueError, match="has 4 words, and VocabInfo says 9"):
+        model("new", "e", settings_of(9)).train(data(LABEL), steps=1)
+    unknown = settings_of()._replace(var_name_to_vocab_info={"other": None})
+    with pytest.raises(ValueError, match="names 'other', which is not warm-started"):
+        model("new", "f", unknown).train(data(LABEL), steps=1)
+
+
+def test_columns_of_other_labels_start_warm(tmp_path: Path) -> None:
+    """The classes of the model are columns of the weights of its logits."""
+    number = fc.numeric_column("number")
+    for which, words in (("old", "0 1 2"), ("new", "2 5 0 1")):
+        (tmp_path / which).write_text("\n".join(words.split()))
+    first = est.DNNClassifier(
+        [4], [number], str(tmp_path / "first"), n_classes=3, config=config()
+    )
+    first.train(data(THREE), steps=5)
+    info = est.VocabInfo(str(tmp_path / "new"), 4, 0, str(tmp_path / "old"), axis=1)
+    settings = est.WarmStartSettings(
+        str(tmp_path / "first"), ".*/kernel", {"dnn/logits/kernel": info}
+    )
+    second = est.DNNClassifier(
+        [4], [number], str(tmp_path / "second"), n_classes=4, config=config(),
+        optimizer=tf.train.GradientDescentOptimizer(0.0), warm_start_from=settings,
+    )  # fmt: skip
+    second.train(data(THREE), steps=1)
+    old = first.get_variable_value("dnn/logits/kernel")
+    found = second.get_variable_value("dnn/logits/kernel")
+    np.testing.assert_array_equal(found[:, [0, 2, 3]], old[:, [2, 0, 1]])
+    assert np.all(found[:, 1] == 0)
+
+
 def test_labels_are_checked(tmp_path: Path) -> None:
     model = est.LinearClassifier([fc.numeric_column("number")], str(tmp_path), config=config())
     with pytest.raises(errors.InvalidArgumentError, match="labels must be from 0 to 1"):

@@ -42,7 +42,7 @@ from ._spec import (
     RegressionOutput,
 )
 from ._training import EvalSpec, TrainSpec, train_and_evaluate
-from ._warm_start import WarmStartSettings
+from ._warm_start import VocabInfo, WarmStartSettings
 
 CheckpointSaverHook = _train.CheckpointSaverHook
 CheckpointSaverListener = _train.CheckpointSaverListener
@@ -91,6 +91,6 @@ __all__ = [
     "LoggingTensorHook", "ModeKeys", "NanLossDuringTrainingError", "NanTensorHook", "ProfilerHook",
     "RunConfig", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
     "SessionRunValues", "StepCounterHook", "StopAtStepHook", "SummarySaverHook", "TrainSpec",
-    "WarmStartSettings", "classifier_parse_example_spec", "experimental", "export", "inputs",
-    "regressor_parse_example_spec", "train_and_evaluate",
+    "VocabInfo", "WarmStartSettings", "classifier_parse_example_spec", "experimental", "export",
+    "inputs", "regressor_parse_example_spec", "train_and_evaluate",
 ]  # fmt: skip

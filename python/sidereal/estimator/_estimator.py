@@ -21,7 +21,7 @@ from . import _export
 from ._inputs import features_and_labels, taken_by
 from ._run_config import RunConfig, default_session_config
 from ._spec import EstimatorSpec, ModeKeys
-from ._warm_start import checkpoint_at, warm_start_of, warm_variables
+from ._warm_start import WarmStart, warm_start_of
 
 _log = logging.getLogger("sidereal")
 
@@ -306,18 +306,16 @@ class Estimator:
         settings = self._warm_start
         if settings is None or self.latest_checkpoint() is not None or not self._config.is_chief:
             return
-        source = checkpoint_at(settings.ckpt_to_initialize_from)
-        wanted = warm_variables(settings)
-        if not wanted:
+        warm = WarmStart(settings)
+        if not warm.count:
             return
-        saver = _v1.train.Saver(var_list=wanted, name="warm_start")
         first = scaffold.init_fn
 
         def begin(scaffold: Any, session: Any) -> None:
             if first is not None:
                 first(scaffold, session)
-            saver.restore(session, source)
-            _log.info("%d variables begin as in %s", len(wanted), source)
+            warm.begin(session)
+            _log.info("%d variables begin as in %s", warm.count, warm.source)
 
         scaffold.init_fn = begin
 
