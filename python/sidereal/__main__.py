@@ -31,11 +31,14 @@ _COMMANDS = {
 
 def main() -> NoReturn:
     """Does what is Python's, or becomes the program, with the same arguments."""
-    command = _COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    words = sys.argv[1:]
+    if len(words) > 1 and words[0] == "help" and words[1] in _COMMANDS:
+        words = [words[1], "--help"]
+    command = _COMMANDS.get(words[0]) if words else None
     if command is not None:
-        sys.exit(command(sys.argv[2:]))
+        sys.exit(command(words[1:]))
     program = program_path()
-    os.execv(program, [program, *sys.argv[1:]])
+    os.execv(program, [program, *words])
 
 
 if __name__ == "__main__":

@@ -228,6 +228,17 @@ def test_validation_is_told_after_each_epoch(
         assert f"epoch {epoch}/3: validation auc {auc:.4f}" in lines
 
 
+def test_help_of_a_command_of_the_package_is_where_that_of_others_is() -> None:
+    shown = [
+        subprocess.run(
+            [sys.executable, "-m", "sidereal", *words], capture_output=True, text=True, timeout=60
+        )
+        for words in (["help", "launch"], ["launch", "--help"])
+    ]
+    assert [one.returncode for one in shown] == [0, 0]
+    assert shown[0].stdout == shown[1].stdout and "--ps" in shown[0].stdout
+
+
 KILLED = """
     import os, signal
     import numpy as np

@@ -295,8 +295,6 @@ def test_wrong_options_are_named(cluster: sr.LocalCluster) -> None:
             model.fit(planted(10), steps_in_flight=count)
     with pytest.raises(errors.InvalidArgumentError, match='no protocol "rdma"'):
         sr.LocalCluster(protocol="rdma")
-    with pytest.raises(errors.InvalidArgumentError, match="labels"):
-        model.evaluate({"ids": planted(3)["ids"], "label": np.ones(3)})
     with pytest.raises(errors.InvalidArgumentError, match="ps is 0"):
         sr.LocalCluster(ps=0)
 

@@ -46,7 +46,8 @@ def test_help_version_and_ops(run):
     assert run("version").stdout.startswith("sidereal ")
     for command in ("launch", "export", "predict", "evaluate"):
         assert f"  {command}" in run("--help").stdout
-        assert f"python -m sidereal {command}" in error_of(run(command, "--ps", "2", "--help"))
+        assert f"python -m sidereal {command}" in error_of(run(command, "--ps", "2"))
+        assert f"python -m sidereal {command}" in run(command, "--ps", "2", "--help").stdout
     ops = run("ops")
     assert ops.returncode == 0
     assert "EmbeddingLookup" in ops.stdout and "MatMul" in ops.stdout
