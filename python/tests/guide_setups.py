@@ -104,6 +104,13 @@ model.fit(data, cluster=local, batch_size=20, verbose=False)
 ids, dense = np.zeros((3, 26), np.int64), np.zeros((3, 13), np.float32)
 """,
     },
+    "recovery": {
+        0: """
+import sidereal as sr
+data = sr.data.synthetic(rows=2000)
+model = sr.models.build("lr", data, optimizer=sr.optimizers.Adagrad(0.05))
+""",
+    },
     "resuming": {
         0: """
 import sidereal as sr

@@ -18,13 +18,6 @@ from session_servers import PATIENCE_S, PROGRAM, free_ports
 from strategies import Servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
-#: Pages whose programs have tests of their own.
-ELSEWHERE = {
-    "keras": "keras_modules/test_keras_guide.py",
-    "parameter_server_training": "test_parameter_server_tutorial.py",
-    "saving": "test_checkpoint.py",
-    "tensorboard": "test_summary.py",
-}
 #: Pages with programs on servers: what the address of a worker is called there.
 ADDRESSES = {
     "python": (),
@@ -41,13 +34,21 @@ def programs_of(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((GUIDE / f"{page}.md").read_text())
 
 
+def tests_of(page: str) -> list[str]:
+    """The other tests that read a page: they run its programs."""
+    folder = Path(__file__).parent
+    return [path.name for path in folder.rglob("test_*.py")
+            if not path.name.startswith("test_guide_")
+            and re.search(rf'[/"]{page}\.md"', path.read_text())]  # fmt: skip
+
+
 PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if programs_of(path.stem))
+ELSEWHERE = {page for page in PAGES if tests_of(page)}
 
 
-def test_pages_without_programs_have_no_setups() -> None:
-    assert set(SETUPS) | set(CHECKS) | set(ADDRESSES) | set(ELSEWHERE) <= set(PAGES)
-    for page, name in ELSEWHERE.items():
-        assert f"{page}.md" in (Path(__file__).parent / name).read_text()
+def test_each_setup_is_of_a_page_that_runs_here() -> None:
+    assert set(SETUPS) | set(CHECKS) | set(ADDRESSES) <= set(PAGES) - ELSEWHERE
+    assert {"keras", "parameter_server_training", "saving", "tensorboard"} <= ELSEWHERE
 
 
 def test_why_a_program_does_not_run_is_said() -> None:
