@@ -450,8 +450,8 @@ class Launcher:
             one: Any = key.data
             if key.fd == wake:
                 self._interrupt(os.read(wake, 64)[0])
-            elif one is self._watch:
-                for hang in one.take():
+            elif self._watch is not None and one is self._watch:
+                for hang in self._watch.take():
                     self._kill_hung(hang)
             elif key.fd == one.handle:
                 ended.append(one)

@@ -82,13 +82,14 @@ if resolver.task_type == "ps":
     print("pid", os.getpid(), flush=True)
     server.join()
 with tf.device("/job:ps/task:0"):
-    answer = tf.negative(tf.placeholder_with_default(1.0, []))
+    number = tf.placeholder("float32", [])
+    answer = tf.negative(number)
 for life in (1, 2):
     with tf.Session(server.target) as session:
-        print("life", life, session.run(answer), flush=True)
+        print("life", life, session.run(answer, {number: 1.0}), flush=True)
         while life == 1:
             try:
-                session.run(answer)
+                session.run(answer, {number: 1.0})
             except (sr.errors.AbortedError, sr.errors.UnavailableError):
                 break
 """
