@@ -66,7 +66,7 @@ class Scaffold:
         self.local_init_feed_dict = either(local_init_feed_dict, "local_init_feed_dict")
         self.summary_op = either(summary_op, "summary_op")
         self.saver = either(saver, "saver")
-        self.incremental_save_restore = incremental_save_restore or (
+        self.incremental_save_restore: bool = incremental_save_restore or (
             other is not None and other.incremental_save_restore
         )
 
