@@ -268,6 +268,7 @@ class Server::Impl {
     context_.protocol = protocol_;
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
+    context_.logs_sessions = options.logs_sessions;
     SR_RETURN_IF_ERROR(set_defaults(options));
     master_ =
         std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_, arriving_);

@@ -101,6 +101,7 @@ Status serve(const ServeArguments& a) {
   }
   SR_RETURN_IF_ERROR(app::complete_settings(settings, environment, &options));
   options.intra_op_threads = a.intra_op_threads;
+  options.logs_sessions = true;
   if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
   if (a.log_format == "json") base::set_log_format(base::LogFormat::kJson);
   base::set_log_level(launched ? base::LogLevel::kWarning : base::LogLevel::kInfo);

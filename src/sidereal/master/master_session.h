@@ -58,6 +58,7 @@ struct MasterContext {
   std::vector<task::DataChannels*> data;
   Threads* threads = nullptr;
   std::function<uint64_t()> random;
+  bool logs_sessions = false;  ///< Says in the log when one is made and when it ends.
   std::vector<ir::DeviceSpec> device_filters;  ///< Of other tasks, what fits one of these; or all.
   SessionConfig defaults;                      ///< Where clients ask for nothing else.
 };

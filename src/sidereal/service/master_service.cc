@@ -84,6 +84,8 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
 /// Thread: any.
 class Sessions : public std::enable_shared_from_this<Sessions> {
  public:
+  bool logs = false;  ///< Says in the log when one is made and when it ends. Set before any is.
+
   /// kResourceExhausted when there are too many.
   Status add(const std::shared_ptr<master::MasterSession>& session) {
     const uint64_t id = session->id();
@@ -137,9 +139,11 @@ class Sessions : public std::enable_shared_from_this<Sessions> {
       }
     }
     if (session == nullptr) return done(unknown(id));
-    base::log_info("session ended session={:016x} seconds={:.1f}{}", id,
-                   std::chrono::duration<double>(steady_clock::now() - made).count(),
-                   why.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(why)));
+    if (logs) {
+      base::log_info("session ended session={:016x} seconds={:.1f}{}", id,
+                     std::chrono::duration<double>(steady_clock::now() - made).count(),
+                     why.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(why)));
+    }
     session->close(why, std::move(done));
     if (on_close) on_close();
   }
@@ -349,6 +353,7 @@ class MasterService::Impl final : public Base {
       : context_(*context), channels_(*channels), cluster_(std::move(cluster)) {
     common_->arriving = std::move(arriving);
     common_->name = context->task->name();
+    common_->sessions->logs = context->logs_sessions;
   }
 
   grpc::Status CreateSession(grpc::ServerContext* call, const v1::CreateSessionRequest* request,
@@ -540,12 +545,14 @@ class MasterService::Impl final : public Base {
     reply->set_graph_version(*version);
     reply->set_placement(session->take_placement());
     reply->set_notice(session->notice());
-    base::log_info("session made session={:016x} client={} protocol={}{}", session->id(),
-                   call->peer(), protocol,
-                   reply->notice().empty()
-                       ? ""
-                       : fmt::format(" waits_for_pushes=false pull_prefetch_ms={}",
-                                     session->config().pull_prefetch_ms));
+    if (common_->sessions->logs) {
+      base::log_info("session made session={:016x} client={} protocol={}{}", session->id(),
+                     call->peer(), protocol,
+                     reply->notice().empty()
+                         ? ""
+                         : fmt::format(" waits_for_pushes=false pull_prefetch_ms={}",
+                                       session->config().pull_prefetch_ms));
+    }
     return {};
   }
 
