@@ -177,7 +177,7 @@ def test_a_save_that_fails_names_ps_and_path_and_training_goes_on(train, logs, t
 def test_arguments_that_cannot_be_meant_are_refused(run, logs, tmp_path):
     often = error_of(run(*command(logs, "--checkpoint-dir", tmp_path, "--save-every", "often")))
     assert "--save-every" in often and "1000steps" in often
-    assert "--full-every" in error_of(run(*command(logs, "--full-every", 0)))
+    assert "--full-every" in error_of(run(*command(logs, "--full-every", 0)), 2)
     assert "--checkpoint-dir" in error_of(run(*command(logs, "--resume", tmp_path / "m-1")))
     missing = error_of(
         run(*command(logs, "--checkpoint-dir", tmp_path, "--resume", tmp_path / "m-1"))
