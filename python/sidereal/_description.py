@@ -220,6 +220,15 @@ def _resolved(data: DataSpec | None) -> DataSpec | None:
     return dataclasses.replace(data.with_statistics(), files=[], arrays=[], shuffle_rows=0)
 
 
+def data_beside(directory: str | os.PathLike[str]) -> DataSpec | None:
+    """The data of the training whose checkpoints a folder has, if that is said there."""
+    try:
+        said = json.loads(Path(directory, FILE_NAME).read_text())["data"]
+        return None if said is None else DataSpec.of_dict(said)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # There was none, or whoever reads the description says what is wrong with it.
+
+
 def data_of_json(text: str) -> DataSpec | None:
     """A DataSpec that a model that was exported holds."""
     said = json.loads(text)
@@ -265,4 +274,4 @@ def _graphs_of(said: Mapping[str, Any]) -> tuple[Inference, Inference]:
     return by_ids, by_rows
 
 
-__all__ = ["FILE_NAME", "ModelDescription", "data_of_json"]
+__all__ = ["FILE_NAME", "ModelDescription", "data_beside", "data_of_json"]

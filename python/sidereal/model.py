@@ -16,7 +16,7 @@ import numpy as np
 from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
-from ._description import ModelDescription
+from ._description import ModelDescription, data_beside
 from ._dispatch import convert
 from ._files import check_writable
 from ._graphs import Graph
@@ -272,6 +272,8 @@ class Model:
         with self._exclusively(), contextlib.ExitStack() as files:
             compiled = self._need_compiled()
             inputs, binary = compiled.inputs, compiled.is_binary
+            if checkpoint_dir is not None and resume != "never":
+                self._known = self._known or data_beside(checkpoint_dir)
             data = self._known_data(data, is_training=True)
             validation = None if validation is None else self._known_data(validation)
             spec = files.enter_context(

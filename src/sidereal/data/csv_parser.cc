@@ -72,18 +72,18 @@ class CsvParser final : public RowParser {
     }
     for (size_t i = 0; i < numeric_.size(); ++i) {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, numeric_[i]));
-      *role = {.kind = Kind::kNumber, .slot = i};
+      *role = {.kind = Kind::kNumber, .slot = static_cast<uint32_t>(i)};
     }
     for (size_t i = 0; i < categorical_.size(); ++i) {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, categorical_[i]));
       *role = {.kind = categories_[i].is_plain() ? Kind::kCategory : Kind::kSpecial,
-               .slot = categories_[i].slot,
-               .field = i};
+               .slot = static_cast<uint32_t>(categories_[i].slot),
+               .field = static_cast<uint32_t>(i)};
     }
     for (size_t i = 0; i < spec_.bucketized.size(); ++i) {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, spec_.bucketized[i].column));
       if (role->kind == Kind::kUnused) role->kind = Kind::kBuckets;
-      role->bucketized = static_cast<int64_t>(i);
+      role->bucketized = static_cast<int32_t>(i);
     }
     names_.clear();
     for (const std::string& name : found) names_.push_back(base::printable(name));
@@ -130,9 +130,9 @@ class CsvParser final : public RowParser {
   };
   struct Role {
     Kind kind = Kind::kUnused;
-    size_t slot = 0;   ///< In `dense`, or the first one in `ids`.
-    size_t field = 0;  ///< Of categories: which.
-    int64_t bucketized = -1;
+    uint32_t slot = 0;   ///< In `dense`, or the first one in `ids`.
+    uint32_t field = 0;  ///< Of categories: which.
+    int32_t bucketized = -1;
   };
   struct Category {
     size_t slot = 0;
@@ -277,11 +277,24 @@ class CsvParser final : public RowParser {
     return {};
   }
 
+  // What nearly all cells are stands here: the rest costs a call.
   Status take(size_t column, std::string_view value, Row* row) {
-    const Role& role = roles_[column];
-    switch (role.kind) {
-      [[likely]] case Kind::kCategory
-          : return to_id(column, value, static_cast<int64_t>(role.field), &row->ids[role.slot]);
+    const Role role = roles_[column];
+    if (role.kind == Kind::kCategory) [[likely]] {
+      int64_t& out = row->ids[role.slot];
+      if (spec_.id_space <= 0) {
+        out = category_id(value, role.field, spec_.hash_buckets);
+        return {};
+      }
+      if (parse_integer(value, &out) && out >= 0 && out < spec_.id_space) [[likely]]
+        return {};
+      return to_id(column, value, role.field, &out);
+    }
+    return take_other(column, value, row);
+  }
+
+  Status take_other(size_t column, std::string_view value, Row* row) {
+    switch (roles_[column].kind) {
       case Kind::kNumber:
       case Kind::kBuckets:
         return take_number(column, value, row);
@@ -291,8 +304,9 @@ class CsvParser final : public RowParser {
         return parse_label_by(spec_.label_rule, value, spec_.binary_label, &row->label);
       case Kind::kWeight:
         return take_weight(column, value, row);
+      case Kind::kCategory:
       case Kind::kUnused:
-        return {};
+        break;
     }
     return {};
   }

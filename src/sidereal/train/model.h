@@ -117,7 +117,9 @@ class Model {
   void add_update(ir::NodeId node) { updates_.push_back(node); }
 
   /// Finishes: sigmoid cross entropy of `logit` ([batch, 1] or [batch]) against the input "label"
-  /// (float32 [batch]), gradients, and updates by `optimizer`. A model compiles once.
+  /// (float32 [batch]), gradients, and updates by `optimizer`. Of a model with an input
+  /// "sample_weight" (float32 [batch]) the loss of each row is multiplied by it, and the mean is
+  /// over the rows. A model compiles once.
   Result<CompiledModel> compile(ir::Output logit, const OptimizerDef& optimizer);
   /// Finishes with a loss of the model's own, a float32 scalar, such as the mean of the squared
   /// differences of `prediction` (float32 [batch, ...]) and an input.

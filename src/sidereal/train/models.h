@@ -37,9 +37,9 @@ std::vector<std::string> model_names();
 
 /// Builds and compiles a model. Its inputs, as far as the schema has them: "ids" int64 [b, fields],
 /// "dense" float32 [b, dense_width], "weights" float32 like ids (then ids may differ in number from
-/// batch to batch, and the Mlp sees the weighted sum of the embeddings), and "label".
-/// Numbers enter the linear part, the Mlp and the cross network, not the factorization machine.
-/// kInvalidArgument for options or a schema no model can be made of.
+/// batch to batch, and the Mlp sees the weighted sum of the embeddings), "sample_weight" float32
+/// [b], and "label". Numbers enter the linear part, the Mlp and the cross network, not the
+/// factorization machine. kInvalidArgument for options or a schema no model can be made of.
 Result<CompiledModel> build_model(const ModelOptions& options);
 
 }  // namespace sidereal::train
