@@ -228,6 +228,14 @@ def test_validation_is_told_after_each_epoch(
         assert f"epoch {epoch}/3: validation auc {auc:.4f}" in lines
 
 
+def test_a_local_cluster_serves_nobody_else(cluster: Cluster) -> None:
+    addresses = {"ps": cluster.ps, "worker": cluster.worker}
+    stranger = sr.RemoteCluster(addresses, security=sr.SecurityOptions())
+    with pytest.raises(sr.errors.UnauthenticatedError):
+        small_model().fit(planted(8), cluster=stranger, verbose=False)
+    assert small_model().fit(planted(8), cluster=cluster, verbose=False).rows == 8
+
+
 def test_help_of_a_command_of_the_package_is_where_that_of_others_is() -> None:
     shown = [
         subprocess.run(
