@@ -18,6 +18,8 @@ from session_servers import PATIENCE_S, PROGRAM, free_ports
 from strategies import Servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
+#: Pages of pieces that cannot run one after another, and the tests of such programs.
+SKETCHES = {"features": "test_features.py", "torch": "test_torch_training.py"}
 #: Pages with programs on servers: what the address of a worker is called there.
 ADDRESSES = {
     "python": (),
@@ -43,11 +45,13 @@ def tests_of(page: str) -> list[str]:
 
 
 PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if programs_of(path.stem))
-ELSEWHERE = {page for page in PAGES if tests_of(page)}
+ELSEWHERE = {page for page in PAGES if tests_of(page) or page in SKETCHES}
 
 
 def test_each_setup_is_of_a_page_that_runs_here() -> None:
     assert set(SETUPS) | set(CHECKS) | set(ADDRESSES) <= set(PAGES) - ELSEWHERE
+    for page in SKETCHES.keys() & set(PAGES):
+        assert (Path(__file__).parent / SKETCHES[page]).exists()
     assert {"keras", "parameter_server_training", "saving", "tensorboard"} <= ELSEWHERE
 
 
