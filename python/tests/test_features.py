@@ -314,3 +314,24 @@ def test_wrong_options_are_told_before_anything_is_started(
 ) -> None:
     done = program("train", "--data", write(tmp_path / "a.csv", 20), *words)
     assert done.returncode in (1, 2) and said in done.stderr, done.stderr
+
+
+def test_a_training_goes_on_with_the_columns_it_began_with(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", 300)
+    words = ["--data", file, "--label", "rating>=4", "--numeric", "age,amount", "--model", "lr",
+             "--hash-buckets", 50, "--checkpoint-dir", tmp_path / "c", "-q"]  # fmt: skip
+    train(*words)
+    before = sr.models.ModelDescription.load(tmp_path / "c").data
+    # On new rows, by what is known of the old ones.
+    write(file, 300, 1)
+    assert "went on from" in train(*words, "--epochs", 2)
+    after = sr.models.ModelDescription.load(tmp_path / "c").data
+    assert before is not None and after is not None and before.transforms == after.transforms
+    data = sr.data.csv(file, label="rating>=4", numeric=["age", "amount"], hash_buckets=50)
+    model = sr.models.build("lr", data)
+    with sr.LocalCluster(in_process=True) as cluster:
+        model.fit(data, cluster=cluster, epochs=3, verbose=False, checkpoint_dir=tmp_path / "c")
+    after = sr.models.ModelDescription.load(tmp_path / "c").data
+    assert after is not None and before.transforms == after.transforms
+    done = program("train", *words, "--epochs", 4, "--numeric-transform", "minmax")
+    assert done.returncode == 1 and "--resume never" in done.stderr, done.stderr

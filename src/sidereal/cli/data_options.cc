@@ -1,6 +1,10 @@
 #include "sidereal/cli/data_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -84,6 +88,38 @@ Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   return {};
 }
 
+/// What is known of numbers by the training that is to go on in a directory, if there is one there:
+/// a model that has learned goes on with the scales that it has learned with.
+Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
+  if (a.checkpoint_dir.empty() || a.resume == "never") return {};
+  const std::string path = a.checkpoint_dir + "/model.json";
+  std::ifstream file(path);
+  if (!file) return {};
+  const auto root = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!root.is_object() || !root.contains("data") || !root["data"].is_object()) return {};
+  const auto before = data::spec_from_json(root["data"].dump());
+  SR_RETURN_IF_ERROR(base::with_context(before.status(), path));
+  const auto columns = [](const data::DataSpec& of) {
+    std::vector<std::string> names = of.numeric;
+    for (const data::Bucketized& one : of.bucketized) {
+      names.push_back(fmt::format("{}={}", one.column, one.buckets));
+    }
+    return names;
+  };
+  // Of other columns it is another model, which checkpoints tell.
+  if (columns(*before) != columns(*spec)) return {};
+  if (before->numeric_transform != spec->numeric_transform ||
+      before->column_transforms != spec->column_transforms) {
+    return invalid_argument(
+        "{}: the training there has other transforms of its numeric columns (--numeric-transform "
+        "{}); give the same, another --checkpoint-dir, or --resume never to begin anew",
+        path, data::name_of(before->numeric_transform));
+  }
+  spec->transforms = before->transforms;
+  spec->bucketized = before->bucketized;
+  return {};
+}
+
 }  // namespace
 
 Result<char> parse_delimiter(const std::string& text) {
@@ -125,6 +161,7 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   }
   if (!a.features.empty()) SR_RETURN_IF_ERROR(data::take_features(a.features, &spec));
   SR_RETURN_IF_ERROR(data::inspect(spec).status());
+  SR_RETURN_IF_ERROR(take_scales_before(a, &spec));
   return data::with_statistics(std::move(spec));
 }
 
