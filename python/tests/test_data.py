@@ -93,7 +93,7 @@ def test_files_of_arrays_are_gone_afterwards() -> None:
             "arrays", "label", 3, True,
         )
         assert spec.inspect().has_label
-    assert not any(os.path.exists(os.path.dirname(file)) for file in files)
+    assert not any(os.path.exists(file) for file in files)
 
 
 def test_a_spec_is_shuffled_only_when_asked_for() -> None:

@@ -522,7 +522,7 @@ def test_records_of_examples(tmp_path, options):
 def test_rows_of_click_logs(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("label,n,c\n" + "".join(f"{i % 2},{i}.5,k{i}\n" for i in range(5)))
-    spec = data.csv(path, numeric=["n"], shuffle_rows=0)
+    spec = data.csv(path, numeric=["n"], numeric_transform="none", shuffle_rows=0)
     ds = Dataset.from_spec(spec, batch_size=2)
     assert set(ds.element_spec) == {"label", "dense", "ids"}
     batches = list(ds)

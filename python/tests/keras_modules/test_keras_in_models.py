@@ -17,6 +17,7 @@ from sidereal.keras import initializers, layers, regularizers
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(6, 4)).astype(np.float32)
 ROWS = RANDOM.normal(size=(6, 3, 4)).astype(np.float32)
+FOR_EACH = np.concatenate([ROWS, ROWS[:, :, :2]], 2)
 IDS = RANDOM.integers(0, 9, (6, 3))
 MASK = np.arange(3)[None, :] < np.array([3, 1, 2, 3, 1, 2])[:, None]
 WORDS = np.array(["a", "b", "c"])[RANDOM.integers(0, 3, (6, 2))]
@@ -48,6 +49,7 @@ def masked(**options: Any) -> Any:
 LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "Activation": (lambda: layers.Activation("gelu"), X, {}),
     "Add": (layers.Add, [X, X], {}),
+    "AUGRU": (lambda: layers.AUGRU(3), [ROWS, np.abs(ROWS[:, :, 0])], {}),
     "AdditiveAttention": (layers.AdditiveAttention, [ROWS, ROWS], {}),
     "Attention": (lambda: layers.Attention(use_scale=True), [ROWS, ROWS], {}),
     "AttentionPooling": (lambda: layers.AttentionPooling((5,)), [X, ROWS], {"mask": MASK}),
@@ -56,7 +58,9 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     ),
     "Average": (layers.Average, [X, X + 1], {}),
     "BatchNormalization": (layers.BatchNormalization, X, {"training": False}),
+    "Bias": (layers.Bias, X, {}),
     "CategoryEncoding": (lambda: layers.CategoryEncoding(9, "count"), IDS, {}),
+    "CIN": (lambda: layers.CIN((4, 2)), ROWS, {}),
     "Concatenate": (layers.Concatenate, [X, X], {}),
     "Cross": (layers.Cross, X, {}),
     "Cross of low rank": (lambda: layers.Cross(2, diag_scale=0.1), X, {}),
@@ -72,6 +76,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
         lambda: Of(layers.Embedding(9, 4, combiner="sqrtn")), [IDS, np.abs(ROWS[:, :, 0])], {},
     ),
     "FM": (layers.FM, ROWS, {}),
+    "FieldAwareFM": (layers.FieldAwareFM, FOR_EACH, {}),
     "Flatten": (layers.Flatten, ROWS, {}),
     "GRU": (lambda: layers.GRU(3, return_sequences=True), ROWS, {"mask": MASK}),
     "GRU, backwards": (lambda: layers.GRU(3, dropout=0.3, go_backwards=True), ROWS, {}),
@@ -80,6 +85,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "GlobalMaxPooling1D": (layers.GlobalMaxPooling1D, ROWS, {}),
     "Hashing": (lambda: layers.Hashing(7), WORDS, {}),
     "Identity": (layers.Identity, X, {}),
+    "Interacting": (lambda: layers.Interacting(3), ROWS, {}),
     "IntegerLookup": (lambda: layers.IntegerLookup(vocabulary=[1, 2, 3]), IDS, {}),
     "LSTM": (lambda: layers.LSTM(3), ROWS, {"mask": MASK}),
     "LSTM without bias": (lambda: layers.LSTM(3, use_bias=False), ROWS, {}),
@@ -95,6 +101,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     ),
     "Multiply": (layers.Multiply, [X, X], {}),
     "Normalization": (lambda: layers.Normalization(mean=1.0, variance=4.0), X, {}),
+    "PLE": (lambda: layers.PLE(5, 2), X, {}),
     "Permute": (lambda: layers.Permute((2, 1)), ROWS, {}),
     "ReLU": (lambda: layers.ReLU(max_value=0.5), X, {}),
     "RepeatVector": (lambda: layers.RepeatVector(2), X, {}),
@@ -105,6 +112,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "Softmax": (layers.Softmax, X, {}),
     "StringLookup": (lambda: layers.StringLookup(vocabulary=["b", "c"]), WORDS, {}),
     "Subtract": (layers.Subtract, [X, X * 2], {}),
+    "VectorCross": (layers.VectorCross, X, {}),
 }  # fmt: skip
 
 

@@ -27,8 +27,9 @@ LEFT_OUT = {
 }
 #: Layers with other arguments, or of TensorFlow alone; GRU and LSTM share theirs.
 OTHERS = {
-    "AttentionPooling", "CategoryCrossing", "Cross", "DenseFeatures", "FM", "GRU", "InputLayer",
-    "LSTM", "Layer", "MMoE", "SequenceFeatures",
+    "AUGRU", "AttentionPooling", "Bias", "CIN", "CategoryCrossing", "Cross", "DenseFeatures", "FM",
+    "FieldAwareFM", "GRU", "InputLayer", "Interacting", "LSTM", "Layer", "MMoE", "PLE",
+    "SequenceFeatures", "VectorCross",
 }  # fmt: skip
 CLASSES = sorted(
     name for name in layers.__all__
