@@ -98,7 +98,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   if (chief.joinable()) chief.join();
   // One that is lost is started again, where it is restored: who goes on finds out.
   const bool is_known = ended->ok() || options_.restores;
-  const Status status = is_known ? *ended : root_cause(cluster_, *ended);
+  Status status = is_known ? *ended : root_cause(cluster_, *ended);
   close_run();
   return status;
 }

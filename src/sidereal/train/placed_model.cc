@@ -63,7 +63,7 @@ Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>&
                                    base::message_of(reached));
   }
   SR_RETURN_IF_ERROR(reached);
-  const Status placed = give_first_values();
+  Status placed = give_first_values();
   if (!placed.ok()) close_sessions();
   // A task that was lost meanwhile may come again.
   if (placed.code() != StatusCode::kDeadlineExceeded) return placed;
