@@ -149,6 +149,7 @@ void bind_clusters(nb::module_& m) {
       .def_prop_ro("ps", [](const app::Cluster& c) { return value_of(c.spec().addresses("ps")); })
       .def_prop_ro("worker",
                    [](const app::Cluster& c) { return value_of(c.spec().addresses("worker")); })
+      .def_prop_ro("secret", [](const app::Cluster& c) { return c.security().secret; })
       .def("check_alive", [](app::Cluster& c) { check(c.check_alive()); })
       .def("stop", [](app::Cluster& c) { check(without_gil([&] { return c.stop(); })); });
   m.def(

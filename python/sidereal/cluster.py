@@ -147,6 +147,11 @@ class LocalCluster(Cluster):
             )
         )
 
+    @property
+    def security(self) -> SecurityOptions:
+        """What the servers want of who calls them: the secret that was made for them."""
+        return SecurityOptions(secret=self._native.secret)
+
 
 class RemoteCluster(Cluster):
     """A cluster that is already running (`sidereal serve`); stop() leaves it running.

@@ -105,7 +105,10 @@ def test_configs_are_checked_before_anything_is_asked_for() -> None:
         st.EmbeddingBagCollection(mean, is_weighted=True, cluster=nowhere)
 
 
-def test_a_local_cluster_says_what_to_use(cluster: sr.LocalCluster) -> None:
-    tables = [st.EmbeddingBagConfig(3, 2, "t", ["f"])]
-    with pytest.raises(sr.errors.FailedPreconditionError, match="sidereal launch"):
-        st.EmbeddingBagCollection(tables, cluster=cluster)
+def test_tables_lie_on_a_local_cluster() -> None:
+    with sr.LocalCluster(ps=2) as cluster:
+        table = st.EmbeddingBagConfig(3, 2, "t", ["f"], init_fn=lambda t: t.fill_(1.0))
+        tables = st.EmbeddingBagCollection([table], cluster=cluster, optimizer=st.optim.SGD(0.5))
+        ids = jagged({"f": [[0, 2], [1]]})
+        tables(ids).values().sum().backward()
+        assert tables(ids).values().tolist() == [[1.0, 1.0], [0.5, 0.5]]

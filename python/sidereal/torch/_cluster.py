@@ -12,7 +12,7 @@ from typing import Any
 from torch import distributed
 
 from .. import errors
-from ..cluster import Cluster, RemoteCluster
+from ..cluster import LocalCluster, RemoteCluster
 from ..cluster_spec import ClusterSpec
 from ..distribute.cluster_resolver import ClusterResolver, TFConfigClusterResolver
 from ..security import SecurityOptions
@@ -27,13 +27,7 @@ def parameter_servers(
     cluster: Any, security: SecurityOptions | None
 ) -> tuple[dict[int, str], SecurityOptions]:
     """Addresses of the parameter servers by their tasks, and what they want of who calls them."""
-    if isinstance(cluster, Cluster):
-        if not isinstance(cluster, RemoteCluster):
-            raise errors.FailedPreconditionError(
-                "a LocalCluster lets nobody in but Model.fit(): start parameter servers with "
-                "`sidereal launch` or `sidereal serve`, or make a sidereal.train.Server, and give "
-                'cluster={"ps": ["host:port"]}'
-            )
+    if isinstance(cluster, (LocalCluster, RemoteCluster)):
         return dict(enumerate(cluster.ps)), security or cluster.security
     if cluster is None:
         cluster = TFConfigClusterResolver()
