@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,18 @@ PROTOCOLS = ["grpc", "star_server"]
 def tasks_of(pid: int) -> dict[str, int]:
     """Process ids of the tasks that a process has started, by "ps 0"."""
     out = {}
+    children: list[str] = []
     for thread in Path(f"/proc/{pid}/task").iterdir():
-        for child in (thread / "children").read_text().split():
+        # Threads and children may end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += (thread / "children").read_text().split()
+    for child in children:
+        words = [""]
+        with suppress(FileNotFoundError, ProcessLookupError):
             words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-            if "--job" in words:
-                job, task = words[words.index("--job") + 1], words[words.index("--task") + 1]
-                out[f"{job} {task}"] = int(child)
+        if "--job" in words:
+            job, task = words[words.index("--job") + 1], words[words.index("--task") + 1]
+            out[f"{job} {task}"] = int(child)
     return out
 
 

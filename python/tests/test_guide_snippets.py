@@ -36,7 +36,7 @@ def programs_of(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((GUIDE / f"{page}.md").read_text())
 
 
-def tests_of(page: str) -> list[str]:
+def own_tests(page: str) -> list[str]:
     """The other tests that read a page: they run its programs."""
     folder = Path(__file__).parent
     return [path.name for path in folder.rglob("test_*.py")
@@ -45,7 +45,7 @@ def tests_of(page: str) -> list[str]:
 
 
 PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if programs_of(path.stem))
-ELSEWHERE = {page for page in PAGES if tests_of(page) or page in SKETCHES}
+ELSEWHERE = {page for page in PAGES if own_tests(page) or page in SKETCHES}
 
 
 def test_each_setup_is_of_a_page_that_runs_here() -> None:

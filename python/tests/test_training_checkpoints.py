@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,9 @@ COUNTING = textwrap.dedent("""
 def children_of(pid: int) -> list[int]:
     children = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        children += [int(child) for child in (task / "children").read_text().split()]
+        # Threads end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            children += [int(child) for child in (task / "children").read_text().split()]
     return children
 
 
