@@ -14,7 +14,7 @@ from processes import PATIENCE_S, Launcher, error_of, tasks_of, wait_for_end
 
 from sidereal.launch import PROTOCOLS
 
-ROWS, EPOCHS = 4000, 12
+ROWS, EPOCHS = 4000, 48
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_killed_trainings_end_as_one_that_was_not(train, run, logs, tmp_path, pr
         launcher = train(*again)
         listed = wait_for_more(directory, launcher, listed)
         # Anywhere between this checkpoint and the next one or two.
-        assert not ends_within(launcher, draw.uniform(0, 0.3))
+        assert not ends_within(launcher, draw.uniform(0, 0.2))
         kill_wholly(launcher, 2 * tasks)
     last = run(*again)
     assert last.returncode == 0, last.stderr
