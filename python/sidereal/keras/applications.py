@@ -359,7 +359,7 @@ def MatrixFactorization(
     """The product of the embeddings of fields [user, item], and a bias of each (Koren et al.,
     2009). For ratings: classifier_activation=None and the loss "mse"."""
     user, item = features.sides(1)
-    product = math.reduce_sum(user * item, axis=[1, 2], keepdims=False)[:, None]
+    product = math.reduce_sum(user * item, axis=[1, 2])[:, None]
     return _Head(features, name=name, **options).model(features.linear() + product)
 
 

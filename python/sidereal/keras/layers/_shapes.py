@@ -18,6 +18,13 @@ def rank_of(where: str, x: Any) -> int:
     return len(x.shape)
 
 
+def positive(where: str, name: str, value: Any) -> int:
+    """An argument of a layer that is an extent or a count; ValueError when it cannot be one."""
+    if not isinstance(value, int) or value <= 0:
+        raise ValueError(f"layer '{where}': {name} is {value!r}; it must be a positive integer")
+    return value
+
+
 def reshaped(x: Any, extents: Sequence[Any]) -> Any:
     """`x` in a shape whose extents are integers or scalars of the graph."""
     known = [extent if isinstance(extent, int) else -1 for extent in extents]

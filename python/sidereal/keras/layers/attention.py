@@ -11,7 +11,7 @@ from ..._dispatch import apply
 from ...ops import array, linalg, math, nn
 from .. import activations, constraints, initializers, regularizers
 from .._layer import Layer, check_features
-from ._shapes import by_rows, extents_of, rank_of, reshaped
+from ._shapes import by_rows, extents_of, positive, rank_of, reshaped
 from .core import Dropout
 
 
@@ -133,12 +133,8 @@ class MultiHeadAttention(Layer):
             raise errors.UnimplementedError(
                 f"layer '{self.name}': attention_axes is {attention_axes}; it must be that of time"
             )
-        for name, value in (("num_heads", num_heads), ("key_dim", key_dim)):
-            if not isinstance(value, int) or value <= 0:
-                raise ValueError(
-                    f"layer '{self.name}': {name} is {value!r}; it must be a positive integer"
-                )
-        self.num_heads, self.key_dim = num_heads, key_dim
+        self.num_heads = positive(self.name, "num_heads", num_heads)
+        self.key_dim = positive(self.name, "key_dim", key_dim)
         self.value_dim = value_dim or key_dim
         self.use_bias = use_bias
         self._width = output_shape[0] if isinstance(output_shape, (list, tuple)) else output_shape

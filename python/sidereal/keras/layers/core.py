@@ -19,7 +19,7 @@ from .._configs import is_registered, one_of
 from .._layer import Layer, check_features, current_model
 from .._model_graph import WHILE_TRAINING
 from .._recording import Recording
-from ._shapes import by_rows, extents_of, like_rows, rank_of
+from ._shapes import by_rows, extents_of, like_rows, positive, rank_of
 
 
 class InputLayer(Layer):
@@ -94,10 +94,7 @@ class Dense(Layer):
         bias_constraint: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
-        if not isinstance(units, int) or units <= 0:
-            raise ValueError(
-                f"layer '{self.name}': units is {units!r}; it must be a positive integer"
-            )
+        positive(self.name, "units", units)
         self.units = units
         self.activation = activations.get(activation)
         self.use_bias = use_bias
@@ -313,12 +310,8 @@ class Embedding(Layer):
         mask_zero: bool = False, weights: Any = None, combiner: str | None = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        for name, value in (("input_dim", input_dim), ("output_dim", output_dim)):
-            if not isinstance(value, int) or value <= 0:
-                raise ValueError(
-                    f"layer '{self.name}': {name} is {value!r}; it must be a positive integer"
-                )
-        self.input_dim, self.output_dim = input_dim, output_dim
+        self.input_dim = positive(self.name, "input_dim", input_dim)
+        self.output_dim = positive(self.name, "output_dim", output_dim)
         if isinstance(embeddings_initializer, str) and embeddings_initializer == "uniform":
             embeddings_initializer = "random_uniform"
         self.embeddings_initializer = initializers.get(embeddings_initializer)

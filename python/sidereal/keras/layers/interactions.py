@@ -12,7 +12,7 @@ from ..._dispatch import apply
 from ...ops import array, math, nn
 from .. import activations, constraints, initializers, regularizers
 from .._layer import Layer, check_features
-from ._shapes import rank_of
+from ._shapes import positive, rank_of
 
 
 def _fields(layer: Layer, inputs: Any) -> Any:
@@ -32,14 +32,6 @@ def _fields_and_width(layer: Layer, shape: Any) -> tuple[int, int]:
     if shape and isinstance(shape[0], (list, tuple)):
         return len(shape), check_features(layer, shape[0])
     return check_features(layer, shape, axis=1), check_features(layer, shape)
-
-
-def _positive(layer: Layer, name: str, value: Any) -> int:
-    if not isinstance(value, int) or value <= 0:
-        raise ValueError(
-            f"layer '{layer.name}': {name} is {value!r}; it must be a positive integer"
-        )
-    return value
 
 
 class FM(Layer):
@@ -70,7 +62,7 @@ class FieldAwareFM(Layer):
         rows = array.reshape(_fields(self, inputs), by_field)
         products = math.reduce_sum(rows * array.transpose(rows, [0, 2, 1, 3]), axis=-1)
         pairs = math.cast(self._pairs, products.dtype)
-        return math.reduce_sum(products * pairs, axis=[1, 2], keepdims=False)[:, None]
+        return math.reduce_sum(products * pairs, axis=[1, 2])[:, None]
 
 
 class CIN(Layer):
@@ -89,7 +81,7 @@ class CIN(Layer):
         bias_initializer: Any = "zeros", kernel_regularizer: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.layer_size = tuple(_positive(self, "layer_size", size) for size in layer_size)
+        self.layer_size = tuple(positive(self.name, "layer_size", size) for size in layer_size)
         if not self.layer_size:
             raise ValueError(f"layer '{self.name}': layer_size is empty")
         if split_half and any(size % 2 for size in self.layer_size[:-1]):
@@ -150,8 +142,8 @@ class Interacting(Layer):
         kernel_regularizer: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.att_embedding_size = _positive(self, "att_embedding_size", att_embedding_size)
-        self.num_heads = _positive(self, "num_heads", num_heads)
+        self.att_embedding_size = positive(self.name, "att_embedding_size", att_embedding_size)
+        self.num_heads = positive(self.name, "num_heads", num_heads)
         self.use_res, self.scaling = use_res, scaling
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.kernel_regularizer = regularizers.get(kernel_regularizer)
@@ -286,9 +278,9 @@ class MMoE(Layer):
         kernel_regularizer: Any = None, kernel_constraint: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.units = _positive(self, "units", units)
-        self.num_experts = _positive(self, "num_experts", num_experts)
-        self.num_tasks = _positive(self, "num_tasks", num_tasks)
+        self.units = positive(self.name, "units", units)
+        self.num_experts = positive(self.name, "num_experts", num_experts)
+        self.num_tasks = positive(self.name, "num_tasks", num_tasks)
         self.expert_activation = activations.get(expert_activation)
         self.gate_activation = activations.get(gate_activation)
         self.use_expert_bias, self.use_gate_bias = use_expert_bias, use_gate_bias
@@ -348,11 +340,11 @@ class PLE(Layer):
         kernel_regularizer: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
-        self.units, self.num_tasks = _positive(self, "units", units), num_tasks
-        _positive(self, "num_tasks", num_tasks)
-        self.num_levels = _positive(self, "num_levels", num_levels)
-        self.shared_expert_num = _positive(self, "shared_expert_num", shared_expert_num)
-        self.specific_expert_num = _positive(self, "specific_expert_num", specific_expert_num)
+        self.units = positive(self.name, "units", units)
+        self.num_tasks = positive(self.name, "num_tasks", num_tasks)
+        self.num_levels = positive(self.name, "num_levels", num_levels)
+        self.shared_expert_num = positive(self.name, "shared_expert_num", shared_expert_num)
+        self.specific_expert_num = positive(self.name, "specific_expert_num", specific_expert_num)
         self.expert_activation = activations.get(expert_activation)
         self.kernel_initializer = initializers.get(kernel_initializer)
         self.bias_initializer = initializers.get(bias_initializer)

@@ -10,7 +10,7 @@ from ..._dispatch import apply, convert
 from ...ops import array, control, math, nn
 from .. import activations, constraints, initializers, regularizers
 from .._layer import Layer, check_features
-from ._shapes import extents_of, rank_of, reshaped
+from ._shapes import extents_of, positive, rank_of, reshaped
 from .core import Dropout
 
 
@@ -48,10 +48,7 @@ class _Recurrent(Layer):
         given = kwargs.pop(option, standard)
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         setattr(self, option, bool(given))
-        if not isinstance(units, int) or units <= 0:
-            raise ValueError(
-                f"layer '{self.name}': units is {units!r}; it must be a positive integer"
-            )
+        positive(self.name, "units", units)
         if recurrent_dropout or stateful:
             raise errors.UnimplementedError(
                 f"layer '{self.name}': recurrent_dropout and stateful are not there"
