@@ -25,16 +25,15 @@ def _weights_of(parts: Sequence[Any]) -> Tensor | None:
     return torch.cat(found) if found else None
 
 
-class JaggedTensor:
-    """Values of one feature: those of row i are values[offsets[i]:offsets[i + 1]]
-    (torchrec.JaggedTensor)."""
+class _Jagged:
+    """Values of rows that are not equally long, behind one another, perhaps with weights."""
 
     def __init__(
-        self, values: Tensor, weights: Tensor | None = None, lengths: Tensor | None = None,
-        offsets: Tensor | None = None,
+        self, values: Tensor, weights: Tensor | None, lengths: Tensor | None,
+        offsets: Tensor | None,
     ) -> None:  # fmt: skip
         if lengths is None and offsets is None:
-            raise ValueError("a JaggedTensor is given lengths or offsets")
+            raise ValueError(f"a {type(self).__name__} is given lengths or offsets")
         self._values, self._weights = values, weights
         self._lengths, self._offsets = lengths, offsets
 
@@ -45,7 +44,7 @@ class JaggedTensor:
     def weights(self) -> Tensor:
         """A weight for each value; ValueError without any."""
         if self._weights is None:
-            raise ValueError("this JaggedTensor doesn't have weights")
+            raise ValueError(f"this {type(self).__name__} doesn't have weights")
         return self._weights
 
     def weights_or_none(self) -> Tensor | None:
@@ -66,6 +65,17 @@ class JaggedTensor:
             self._offsets = _offsets_of(self._lengths)
         return self._offsets
 
+
+class JaggedTensor(_Jagged):
+    """Values of one feature: those of row i are values[offsets[i]:offsets[i + 1]]
+    (torchrec.JaggedTensor)."""
+
+    def __init__(
+        self, values: Tensor, weights: Tensor | None = None, lengths: Tensor | None = None,
+        offsets: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(values, weights, lengths, offsets)
+
     def to_dense(self) -> list[Tensor]:
         """The values of each row."""
         bounds = self.offsets().tolist()
@@ -75,7 +85,7 @@ class JaggedTensor:
         return f"JaggedTensor({self.to_dense()})"
 
 
-class KeyedJaggedTensor:
+class KeyedJaggedTensor(_Jagged):
     """Values of several features of one batch, feature after feature
     (torchrec.KeyedJaggedTensor).
 
@@ -93,11 +103,8 @@ class KeyedJaggedTensor:
         self, keys: Sequence[str], values: Tensor, weights: Tensor | None = None,
         lengths: Tensor | None = None, offsets: Tensor | None = None, stride: int | None = None,
     ) -> None:  # fmt: skip
-        if lengths is None and offsets is None:
-            raise ValueError("a KeyedJaggedTensor is given lengths or offsets")
+        super().__init__(values, weights, lengths, offsets)
         self._keys = list(keys)
-        self._values, self._weights = values, weights
-        self._lengths, self._offsets = lengths, offsets
         if lengths is not None:
             count = lengths.numel()
         else:
@@ -170,34 +177,6 @@ class KeyedJaggedTensor:
     def keys(self) -> list[str]:
         """Names of the features."""
         return self._keys
-
-    def values(self) -> Tensor:
-        """The values of all features."""
-        return self._values
-
-    def weights(self) -> Tensor:
-        """A weight for each value; ValueError without any."""
-        if self._weights is None:
-            raise ValueError("this KeyedJaggedTensor doesn't have weights")
-        return self._weights
-
-    def weights_or_none(self) -> Tensor | None:
-        """A weight for each value, or None."""
-        return self._weights
-
-    def lengths(self) -> Tensor:
-        """How many values each row of each feature has."""
-        if self._lengths is None:
-            assert self._offsets is not None
-            self._lengths = self._offsets.diff()
-        return self._lengths
-
-    def offsets(self) -> Tensor:
-        """Where each row of each feature begins, and the end."""
-        if self._offsets is None:
-            assert self._lengths is not None
-            self._offsets = _offsets_of(self._lengths)
-        return self._offsets
 
     def stride(self) -> int:
         """How many rows there are."""
