@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,54 @@ def output_of(process: subprocess.Popen[str]) -> str:
     output = process.communicate(timeout=PATIENCE_S)[0]
     assert process.returncode == 0, output
     return output
+
+
+class Tasks:
+    """Two parameter servers and a worker, in processes of their own."""
+
+    def __init__(self, protocol: str) -> None:
+        self.cluster = {"ps": addresses(2), "worker": addresses(1)}
+        self.processes = Processes()
+        self._protocol = protocol
+        self._ps = [self._serve("ps", 0), self._serve("ps", 1)]
+        self._serve("worker", 0)
+
+    def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
+        return self.processes.serve(self.cluster, job, task, "--protocol", self._protocol)
+
+    def kill(self, task: int) -> None:
+        """Ends a parameter server."""
+        self._ps[task].kill()
+        self._ps[task].wait()
+
+    def start(self, task: int) -> None:
+        """Another process in its place, which has nothing."""
+        self._ps[task] = self._serve("ps", task)
+
+    def restart(self, task: int) -> None:
+        self.kill(task)
+        self.start(task)
+
+
+def children_of(pid: int) -> dict[int, str]:
+    """Process id -> command line of the children of a process, all its threads' together. Threads
+    and children may end meanwhile."""
+    gone = (FileNotFoundError, ProcessLookupError)
+    children: list[str] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(*gone):
+            children += (thread / "children").read_text().split()
+    commands = {}
+    for child in children:
+        with suppress(*gone):
+            words = Path(f"/proc/{child}/cmdline").read_bytes()
+            commands[int(child)] = words.replace(b"\0", b" ").decode()
+    return commands
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import Processes, addresses
+from session_servers import Tasks
 from strategies import strategy_of
 
 import sidereal as sr
@@ -19,27 +19,6 @@ from sidereal.train import Checkpoint, CheckpointManager, latest_checkpoint
 
 PATIENCE_S = 90.0
 ROWS = np.arange(1, 34, dtype=np.float32).reshape(11, 3)
-
-
-class Tasks:
-    """Two parameter servers and a worker, in processes of their own."""
-
-    def __init__(self, protocol: str) -> None:
-        self.cluster = {"ps": addresses(2), "worker": addresses(1)}
-        self.processes = Processes()
-        self._protocol = protocol
-        self._ps = [self._start("ps", 0), self._start("ps", 1)]
-        self._start("worker", 0)
-
-    def _start(self, job: str, task: int) -> Any:
-        return self.processes.serve(self.cluster, job, task, "--protocol", self._protocol)
-
-    def kill(self, task: int) -> None:
-        self._ps[task].kill()
-        self._ps[task].wait()
-
-    def start(self, task: int) -> None:
-        self._ps[task] = self._start("ps", task)
 
 
 @pytest.fixture(params=["grpc", "star_server"])

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PROGRAM, Processes, addresses
+from session_servers import PROGRAM, Processes, addresses, children_of, is_running
 
 import sidereal as sr
 from conftest import planted, small_model
@@ -29,28 +29,13 @@ ROWS = 1501
 EPOCHS = 10
 PATIENCE_S = 120
 PROTOCOLS = ["grpc", "star_server"]
+TASK = re.compile(r"--job (\S+) --task (\d+)")
 
 
 def tasks_of(pid: int) -> dict[str, int]:
     """Process ids of the tasks that a process has started, by "ps 0"."""
-    out = {}
-    children: list[str] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        # Threads and children may end meanwhile.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children += (thread / "children").read_text().split()
-    for child in children:
-        words = [""]
-        with suppress(FileNotFoundError, ProcessLookupError):
-            words = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
-        if "--job" in words:
-            job, task = words[words.index("--job") + 1], words[words.index("--task") + 1]
-            out[f"{job} {task}"] = int(child)
-    return out
-
-
-def has_ended(pid: int) -> bool:
-    return not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    found = {pid: TASK.search(command) for pid, command in children_of(pid).items()}
+    return {f"{task[1]} {task[2]}": pid for pid, task in found.items() if task is not None}
 
 
 class Victims:
@@ -113,7 +98,7 @@ def test_each_row_counts_once_whoever_is_killed(
     assert result.checkpoints.recoveries == 2
     assert result.checkpoints.rows_again > 0
     assert result.checkpoints.resumed_from == ""
-    assert all(map(has_ended, victims.pids))
+    assert not any(map(is_running, victims.pids))
     cluster.check_alive()
 
 
@@ -124,7 +109,7 @@ def test_a_ps_that_hangs_is_killed_and_fit_goes_on(clusters: Clusters, tmp_path:
     result = count(cluster, tmp_path, victims)
     assert time.monotonic() - begin < PATIENCE_S
     assert result.checkpoints.recoveries >= 1
-    assert has_ended(victims.pids[0])
+    assert not is_running(victims.pids[0])
     assert tasks_of(os.getpid())["ps 1"] != victims.pids[0]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import children_of, is_running
 
 import sidereal as sr
 from conftest import FIELDS, IDS, planted, small_model
@@ -36,23 +37,6 @@ ENDLESS = sr.data.synthetic(rows=20_000_000, vocabulary_max=1000)
 
 def endless_model() -> sr.Model:
     return sr.models.build("deepfm", ENDLESS, hidden=[8], embedding_dim=4)
-
-
-def children_of(pid: int) -> dict[int, str]:
-    """Process id -> command line of the children of a process, all its threads' together."""
-    children = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            command = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            children[int(child)] = command
-    return children
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_training_in_process_improves_the_auc(cluster: sr.LocalCluster) -> None:

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import children_of
 
 import sidereal as sr
 from conftest import planted, small_model
@@ -50,15 +50,6 @@ COUNTING = textwrap.dedent("""
         print("ended", result.rows, result.checkpoints.rows_before, counts.min(), counts.max(),
               "all", flush=True)
 """)
-
-
-def children_of(pid: int) -> list[int]:
-    children = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        # Threads end meanwhile.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            children += [int(child) for child in (task / "children").read_text().split()]
-    return children
 
 
 class Counting:
