@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import math
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import errors
@@ -140,6 +141,21 @@ def _modules() -> tuple[Any, Any, Any]:
     return _server, _models, uvloop
 
 
+@contextlib.contextmanager
+def _signals() -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C and SIGTERM set. They are given back: a closed loop would keep them."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = signal.SIGTERM, signal.SIGINT
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, ended.set)
+        yield ended
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
 async def _serve(options: argparse.Namespace, server_module: Any, models: Any) -> None:
     tls = _tls(options)
     name = options.name or _name_of(options.model)
@@ -157,20 +173,17 @@ async def _serve(options: argparse.Namespace, server_module: Any, models: Any) -
             tls=None if tls is None else server_module.Tls(*tls),
         ),
     )  # fmt: skip
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    await server.start()
-    places = []
-    if server.rest_port is not None:
-        scheme = "http" if tls is None else "https"
-        places.append(f"{scheme}://{options.host}:{server.rest_port}/v1/models/{name}")
-    if server.grpc_port is not None:
-        places.append(f"grpc {options.host}:{server.grpc_port}")
-    print(f"version {server.model.current.number} of {name}: {', '.join(places)}", flush=True)
-    await ended.wait()
-    await server.close()
+    with _signals() as ended:
+        await server.start()
+        places = []
+        if server.rest_port is not None:
+            scheme = "http" if tls is None else "https"
+            places.append(f"{scheme}://{options.host}:{server.rest_port}/v1/models/{name}")
+        if server.grpc_port is not None:
+            places.append(f"grpc {options.host}:{server.grpc_port}")
+        print(f"version {server.model.current.number} of {name}: {', '.join(places)}", flush=True)
+        await ended.wait()
+        await server.close()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -28,6 +28,16 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def handlers_stay() -> Iterator[None]:
+    """A test that leaves a handler of Ctrl-C behind fails, and not the ones after it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    after = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+    assert after is before, f"SIGINT is left to {after}"
+
+
 @pytest.fixture
 def fresh_graph() -> Iterator[None]:
     """A default graph of v1 that no other test has built in."""
