@@ -40,7 +40,8 @@ Result<std::pair<std::string, std::string>> split_pair(const std::string& option
 /// "genres:|:8"; a column's name may have colons itself.
 Result<data::MultiHot> parse_multi_hot(const std::string& text) {
   const size_t last = text.rfind(':');
-  if (last != std::string::npos && last >= 3 && text[last - 2] == ':') {
+  if (last != std::string::npos && last >= 3 && text[last - 2] == ':' &&
+      base::utf8_bytes(text) == text.size()) {
     const Result<int64_t> length = base::parse_int(text.substr(last + 1));
     if (length.ok()) {
       return data::MultiHot{

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -35,6 +36,9 @@ Result<std::vector<float>> numbers_of(const std::string& key, const Json& value)
   for (const Json& one : value.is_array() ? value : Json::array({nullptr})) {
     if (!one.is_number()) return invalid_argument("'{}' must be a list of numbers", key);
     out.push_back(one.get<float>());
+    if (!std::isfinite(out.back())) {
+      return invalid_argument("'{}' has {}, which is no finite number of 32 bits", key, one.dump());
+    }
   }
   if (!std::is_sorted(out.begin(), out.end())) {
     return invalid_argument("'{}' must ascend", key);
@@ -82,7 +86,7 @@ Status take_key(const std::string& key, const Json& value, ColumnEntry* out) {
   if (key == "transform") out->transform = text;
   if (key == "default") out->missing = text;
   if (key != "separator") return {};
-  if (text.size() != 1) return invalid_argument("'separator' must be one character");
+  if (text.size() != 1) return invalid_argument("'separator' must be one character of ASCII");
   out->separator = text[0];
   return {};
 }
@@ -305,6 +309,11 @@ Status take_features_text(std::string_view text, const std::string& path, DataSp
         "{} says what the columns are; leave out --numeric, --categorical, --default, "
         "--multi-hot, --buckets and --cross",
         path);
+  }
+  const size_t good = base::utf8_bytes(text);
+  if (good < text.size()) {
+    return invalid_argument("{}: line {} is not UTF-8; save the file as UTF-8", path,
+                            1 + std::count(text.begin(), text.begin() + good, '\n'));
   }
   const auto root = parse_toml(text);
   SR_RETURN_IF_ERROR(base::with_context(root.status(), path));

@@ -56,6 +56,25 @@ TEST(Toml, ErrorsNameTheLine) {
   EXPECT_THAT(error("a = \"\\q\""), HasSubstr("backslash"));
 }
 
+TEST(Features, AreUtf8) {
+  const auto error = [](const std::string& text) {
+    DataSpec spec;
+    return base::message_of(take_features_text(text, "f.toml", &spec));
+  };
+  EXPECT_THAT(error("label = 'y'\nweight = '\xe9'"), HasSubstr("f.toml: line 2 is not UTF-8"));
+  const std::string column = "[columns.a]\ntype = 'categorical'\nmax_length = 2\nseparator = ";
+  EXPECT_THAT(error(column + "'\xb7'"), HasSubstr("line 4 is not UTF-8"));
+  EXPECT_THAT(error(column + "'\xc2\xb7'"), HasSubstr("one character of ASCII"));
+  EXPECT_EQ(error(column + "';'"), "");
+}
+
+TEST(Features, HaveFiniteBoundaries) {
+  DataSpec spec;
+  const std::string text = "[columns.a]\ntype = 'bucketized'\nboundaries = [1, 1e39]";
+  EXPECT_THAT(base::message_of(take_features_text(text, "f.toml", &spec)),
+              HasSubstr("'boundaries' has 1e+39, which is no finite number of 32 bits"));
+}
+
 TEST(Features, SayWhatColumnsAre) {
   DataSpec spec;
   const Status status = take_features_text(R"(label = "income"
