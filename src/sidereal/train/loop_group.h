@@ -132,7 +132,8 @@ class LoopGroup {
   double last_loss_ = 0;
   Clock::time_point run_began_;  // About; for "lately" only.
   bool began_ = false;
-  double fraction_before_ = -1;  // Of the fit, when this group began.
+  // Fraction of the fit and seconds of this group when progress was first shown.
+  std::optional<std::pair<double, double>> first_shown_;
   struct Mark {
     double seconds;
     int64_t rows;
