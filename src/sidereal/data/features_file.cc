@@ -201,6 +201,13 @@ bool is_all_numbers(const ColumnStatistics& c) {
   return c.numbers > 0 && c.numbers + c.missing == c.rows;
 }
 
+/// Many whole numbers from 0 or more on with hardly a gap: users and items are numbered so.
+bool is_numbered(const ColumnStatistics& c) {
+  constexpr int64_t kManyIds = 200;
+  return is_all_numbers(c) && c.integers == c.numbers && c.min >= 0 && c.distinct >= kManyIds &&
+         static_cast<double>(c.distinct) >= 0.8 * (c.max - c.min + 1);
+}
+
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -264,6 +271,9 @@ std::string column_lines(const ColumnStatistics& c) {
   if (c.distinct <= 1) return "type = \"ignored\"  # It is always the same.\n";
   const std::string name = lower(c.name);
   const bool is_id = name == "id" || name.ends_with("_id");
+  if (!is_id && is_numbered(c)) {
+    return "type = \"categorical\"  # Ids, it seems: numbers with hardly a gap.\n";
+  }
   if (is_all_numbers(c) && !is_id && (c.integers < c.numbers || c.distinct > kFewValues)) {
     return "type = \"numeric\"\n";
   }

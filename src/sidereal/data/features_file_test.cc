@@ -175,6 +175,8 @@ TEST(Features, AProposalIsTakenAsItStands) {
   };
   add("age", true, 70);
   add("few", true, 3);
+  add("item", true, 800).max = 900;
+  add("price", true, 800).max = 9000;
   add("user_id", true, 1900);
   add("one \"thing\"", true, 1);
   add("comment", false, 2000);
@@ -188,8 +190,8 @@ TEST(Features, AProposalIsTakenAsItStands) {
   ASSERT_TRUE(status.ok()) << status << "\n" << text;
   EXPECT_EQ(spec.label, "income");
   EXPECT_EQ(spec.label_rule, (LabelRule{.op = "=", .value = ">50K"}));
-  EXPECT_THAT(spec.numeric, ElementsAre("age"));
-  EXPECT_THAT(spec.categorical, ElementsAre("few", "user_id", "genres"));
+  EXPECT_THAT(spec.numeric, ElementsAre("age", "price"));
+  EXPECT_THAT(spec.categorical, ElementsAre("few", "item", "user_id", "genres"));
   EXPECT_THAT(spec.multi_hot,
               ElementsAre(MultiHot{.column = "genres", .separator = '|', .max_length = 6}));
   EXPECT_THAT(text, HasSubstr("whole numbers, 0 to 90"));
