@@ -10,6 +10,8 @@ namespace sidereal::python {
 void bind_cluster(nanobind::module_& m);
 
 void bind_checkpoint(nanobind::module_& m);
+/// report_crashes.
+void bind_crash_report(nanobind::module_& m);
 /// Tensor, Engine, DLPack.
 void bind_eager(nanobind::module_& m);
 /// Output, Graph, Function.

@@ -243,6 +243,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     call_.fetches.assign(head.fetches().begin(), head.fetches().end());
     call_.targets.assign(head.targets().begin(), head.targets().end());
     call_.trace = head.trace();
+    call_.waits_for_pushes = head.waits_for_pushes();
     call_.feed_values.resize(call_.feeds.size());
     missing_ = head.feeds_size();
     joiner_.emplace(missing_, common_->arriving);
