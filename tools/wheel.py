@@ -3,7 +3,7 @@
 One wheel for each interpreter: scikit-build-core compiles it (the engine only once: all share a
 build folder), for every processor with AVX2 and FMA, and auditwheel puts the libraries it is linked
 with into it and names the oldest C library that it runs with. --check installs each wheel and
-trains with it in a root that has the files of Debian's package python3 and of nothing else.
+trains with it in a root that has the files of a few of Debian's packages and of nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 #: What compiles a wheel; their versions are those of requirements-dev.txt.
 BUILDERS = ("scikit-build-core", "nanobind")
-PYTHON_PACKAGE = "python3"
+#: What NumPy needs too: every manylinux has the C++ library.
+ROOT_PACKAGES = ("python3", "libstdc++6")
+#: Folders that Debian has in /usr alone.
+ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
 ABOUT_IT = """
 import json, os, platform, sys, sysconfig
 header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
@@ -58,7 +61,7 @@ print("trained, auc", auc)
 """
 
 
-class Failure(Exception):
+class WheelError(Exception):
     """What went wrong, for a person."""
 
 
@@ -73,7 +76,7 @@ class Interpreter(NamedTuple):
 
 
 def run(*command: str | os.PathLike[str], **environment: str) -> str:
-    """Standard output. Failure with the end of both outputs."""
+    """Standard output. WheelError with the end of both outputs."""
     words = [str(word) for word in command]
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
@@ -81,7 +84,7 @@ def run(*command: str | os.PathLike[str], **environment: str) -> str:
     )  # fmt: skip
     if done.returncode != 0:
         end = "\n".join(done.stdout.splitlines()[-40:])
-        raise Failure(f"{' '.join(words[:6])} ended with {done.returncode}:\n{end}")
+        raise WheelError(f"{' '.join(words[:6])} ended with {done.returncode}:\n{end}")
     return done.stdout
 
 
@@ -128,12 +131,12 @@ def interpreters(given: Sequence[str]) -> list[Interpreter]:
         if found is not None:
             out.setdefault(found.version, found)
         elif given:
-            raise Failure(
+            raise WheelError(
                 f"--python {path}: no CPython of {', '.join(VERSIONS)} with its headers "
                 "(python3-dev, or one that pyenv or uv has installed)"
             )
     if not out:
-        raise Failure("no Python with headers is here: ./dev setup installs python3-dev")
+        raise WheelError("no Python with headers is here: ./dev setup installs python3-dev")
     return [out[version] for version in VERSIONS if version in out]
 
 
@@ -145,7 +148,7 @@ def pinned(names: Sequence[str]) -> list[str]:
     lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
     out = [line for line in lines if re.split(r"[=<>; ]", line)[0] in names]
     if len(out) != len(names):
-        raise Failure(f"requirements-dev.txt does not have all of {', '.join(names)}")
+        raise WheelError(f"requirements-dev.txt does not have all of {', '.join(names)}")
     return out
 
 
@@ -188,7 +191,7 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
         )  # fmt: skip
         (repaired,) = pathlib.Path(folder).glob("*.whl")
         if "manylinux" not in repaired.name:
-            raise Failure(f"auditwheel names no manylinux for {repaired.name}")
+            raise WheelError(f"auditwheel names no manylinux for {repaired.name}")
         to.mkdir(exist_ok=True, parents=True)
         out = to / repaired.name
         shutil.move(repaired, out)
@@ -199,24 +202,24 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 
 
 def bare_root() -> pathlib.Path:
-    """A folder with the files of the package python3, and of those that it depends on."""
+    """A folder with the files of ROOT_PACKAGES, and of those that they depend on."""
     out = ROOT / "build" / "wheels" / "root"
     if (out / "complete").exists():
         return out
     shutil.rmtree(out, ignore_errors=True)
-    for name in ("bin", "lib", "lib64", "sbin"):
+    for name in ROOT_LINKS:
         (out / "usr" / name).mkdir(parents=True)
         (out / name).symlink_to(f"usr/{name}")
     kinds = [f"--no-{kind}" for kind in
              ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]  # fmt: skip
-    said = run("apt-cache", "depends", "--recurse", *kinds, PYTHON_PACKAGE)
+    said = run("apt-cache", "depends", "--recurse", *kinds, *ROOT_PACKAGES)
     names = [line for line in said.splitlines() if re.match(r"[a-z0-9]", line)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["apt-get", "download", *names], cwd=folder, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
-            raise Failure(f"apt-get download: {done.stderr.strip()} (apt-get update may help)")
+            raise WheelError(f"apt-get download: {done.stderr.strip()} (apt-get update may help)")
         for package in sorted(pathlib.Path(folder).glob("*.deb")):
             content = subprocess.Popen(
                 ["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE
@@ -224,7 +227,8 @@ def bare_root() -> pathlib.Path:
             run_tar = ["tar", "-x", "--keep-directory-symlink", "-C", str(out)]
             unpacked = subprocess.run(run_tar, stdin=content.stdout, check=False)
             if content.wait() != 0 or unpacked.returncode != 0:
-                raise Failure(f"{package.name} cannot be unpacked")
+                raise WheelError(f"{package.name} cannot be unpacked")
+    (out / "etc/hosts").write_text("127.0.0.1 localhost\n")
     (out / "complete").touch()
     return out
 
@@ -234,17 +238,20 @@ def check(wheel: pathlib.Path, python: Interpreter) -> str:
     home = environment_of(python, "check", ["numpy", "tqdm"])
     pip = [home / "bin/python", "-m", "pip", "--disable-pip-version-check"]
     run(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", wheel)
+    root = bare_root()
     bound = [word for folder in sorted({str(home), python.prefix} - {"/usr"})
              for word in ("--ro-bind", folder, folder)]  # fmt: skip
+    links = [word for name in ROOT_LINKS for word in ("--symlink", f"usr/{name}", f"/{name}")]
     try:
         said = run(
-            "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", bare_root(), "/",
-            "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", *bound, "--clearenv",
+            "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", root / "usr", "/usr",
+            "--ro-bind", root / "etc", "/etc", *links, "--proc", "/proc", "--dev", "/dev",
+            "--tmpfs", "/tmp", *bound, "--clearenv",
             "--setenv", "PATH", f"{home}/bin:/usr/bin", "--setenv", "HOME", "/tmp",
             "--chdir", "/tmp", home / "bin/python", "-c", PROGRAM,
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise Failure(f"{error.filename} is not here: ./dev setup installs bubblewrap") from None
+        raise WheelError(f"{error.filename} is not here: ./dev setup installs bubblewrap") from None
     return said.strip().splitlines()[-1]
 
 
@@ -266,7 +273,7 @@ def main() -> int:
         if options.wheel is not None:
             found = [one for one in found if f"-{one.tag}-" in options.wheel.name]
             if not found:
-                raise Failure(f"no Python here is that of {options.wheel.name}")
+                raise WheelError(f"no Python here is that of {options.wheel.name}")
         missing = sorted(set(VERSIONS) - {one.version for one in found})
         if missing and options.wheel is None and not options.python:
             print(f"wheel: no Python {', '.join(missing)} with headers is here: none made for it")
@@ -279,8 +286,8 @@ def main() -> int:
             if options.check:
                 print(f"wheel: Python {python.version} in a bare root: {check(wheel, python)}",
                       flush=True)  # fmt: skip
-    except Failure as failure:
-        print(f"wheel: {failure}", file=sys.stderr)
+    except WheelError as error:
+        print(f"wheel: {error}", file=sys.stderr)
         return 1
     return 0
 
