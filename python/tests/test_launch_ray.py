@@ -206,8 +206,9 @@ def test_tasks_know_the_cluster_and_end_as_everywhere(cluster: str, script: str)
 
 
 def test_the_first_failure_is_named_and_ends_all(cluster: str, script: str) -> None:
+    plan = {"ps 0": "wait", "worker 0": "wait", "worker 1": "exit 3"}
     one = Launch(cluster, "--workers", "2", "--cpus", "0.5", "--grace", "1", script,
-                 json.dumps({"ps 0": "wait", "worker 0": "wait", "worker 1": "exit 3"}))  # fmt: skip
+                 json.dumps(plan))  # fmt: skip
     assert one.end() == 3
     assert "worker 1 on " in one.errors and "failed first: exit code 3" in one.errors
     assert all(is_over(fact["pid"]) for fact in one.facts.values())
