@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from . import (
+    _completion_command,
     _evaluate_command,
     _export_command,
     _plot,
@@ -19,13 +21,24 @@ from .cluster import program_path
 
 #: `launch` starts Python scripts, `plot` draws learning curves; the others make and run what models
 #: are exported to.
-_COMMANDS = {
-    "evaluate": _evaluate_command.main,
-    "export": _export_command.main,
-    "launch": launch.main,
-    "plot": _plot.main,
-    "predict": _predict_command.main,
-    "serve-model": _serve_model_command.main,
+_MODULES = {
+    "evaluate": _evaluate_command,
+    "export": _export_command,
+    "launch": launch,
+    "plot": _plot,
+    "predict": _predict_command,
+    "serve-model": _serve_model_command,
+}
+
+
+def _complete(words: Sequence[str]) -> int:
+    parsers = {name: module.parser for name, module in _MODULES.items()}
+    return _completion_command.main(words, {**parsers, "completion": _completion_command.parser})
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    **{name: module.main for name, module in _MODULES.items()},
+    "completion": _complete,
 }
 
 
@@ -35,7 +48,9 @@ def main() -> NoReturn:
     if len(words) > 1 and words[0] == "help" and words[1] in _COMMANDS:
         words = [words[1], "--help"]
     command = _COMMANDS.get(words[0]) if words else None
-    if command is not None:
+    if command is not None and words[1:] == ["--version"]:
+        words = words[1:]  # All are of one version.
+    elif command is not None:
         sys.exit(command(words[1:]))
     program = program_path()
     os.execv(program, [program, *words])

@@ -55,8 +55,10 @@ Parsed parse(std::vector<std::string> arguments) {
   add_ckpt(&app, &parsed.action);
   add_graph(&app, &parsed.action);
   add_ops(&app, &parsed.action);
+  add_completion(&app, &parsed.action);
   add_version(&app, &parsed.action);
-  app.set_version_flag("--version", version_text, "print the version");
+  add_options(&app, &parsed.action);
+  add_version_flags(&app);
   app.footer("Start with: sidereal demo");
   if (const Status names = check_names(app, arguments); !names.ok()) {
     parsed.error = format_error(names);

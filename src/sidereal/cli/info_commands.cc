@@ -91,6 +91,13 @@ void add_models_out(CLI::App* app, Action* action) {
              "runs models without a cluster");
   add_python(app, action, "evaluate", "say how good a model, or each checkpoint that comes, is",
              "runs models without a cluster");
+  add_python(app, action, "serve-model", "answer requests for predictions over HTTP and gRPC",
+             "serves models without a cluster");
+}
+
+void add_completion(CLI::App* app, Action* action) {
+  add_python(app, action, "completion", "print what completes these commands in bash, zsh or fish",
+             "knows the commands of both parts");
 }
 
 std::string version_text() {
