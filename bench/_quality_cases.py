@@ -14,7 +14,8 @@ SHOWN = {
     "frappe": "Frappe", "movielens": "MovieLens-1M", "opinions": "MovieLens-1M without 3",
     "planted": "planted", "bias": "biases of users and movies alone", "lr": "LR", "fm": "FM",
     "ffm": "FFM", "wide_deep": "Wide&Deep", "deepfm": "DeepFM", "dcn": "DCN", "dcn_v2": "DCN-V2",
-    "xdeepfm": "xDeepFM", "autoint": "AutoInt", "pooling": "DIN's layers, mean of the history",
+    "xdeepfm": "xDeepFM", "autoint": "AutoInt",
+    "autoint_plus": "AutoInt+", "pooling": "DIN's layers, mean of the history",
     "din": "DIN", "dien": "DIEN", "mmoe": "MMoE, also for 5 stars", "ple": "PLE, also for 5 stars",
     "two_tower": "two towers", "ncf": "NCF", "matrix_factorization": "matrix factorization",
 }  # fmt: skip
@@ -65,13 +66,16 @@ FIRST = (
         for model in ("wide_deep", "deepfm", "dcn", "dcn_v2")
     ),
     Case("frappe", "xdeepfm", replace(_DEEP_ON_FRAPPE, l2=0.05, l2_linear=0.05)),
-    Case("frappe", "autoint", replace(_DEEP_ON_FRAPPE, hidden=())),
+    Case("frappe", "autoint", _DEEP_ON_FRAPPE),
+    Case("frappe", "autoint_plus", _DEEP_ON_FRAPPE),
     Case("opinions", "lr", Shape(), 1e-2),
     Case("opinions", "fm", Shape(16, l2=1e-5), 2e-3),
     Case("opinions", "ffm", Shape(16, l2=1e-5), 2e-3),
     *(
         Case("opinions", model, _ON_OPINIONS)
-        for model in ("wide_deep", "deepfm", "dcn", "dcn_v2", "xdeepfm", "autoint")
+        for model in (
+            "wide_deep", "deepfm", "dcn", "dcn_v2", "xdeepfm", "autoint", "autoint_plus"
+        )
     ),
     Case("movielens", "lr", Shape(), 1e-2),
     Case("movielens", "fm", Shape(16, l2=1e-5), 2e-3),

@@ -117,7 +117,8 @@ def build(name: str, columns: Columns, shape: Shape) -> Any:
         "xdeepfm": lambda: applications.XDeepFM(
             features, shape.hidden, cin_layer_size=shape.cin, **deep
         ),
-        "autoint": lambda: applications.AutoInt(features, shape.hidden, **attention, **deep),
+        "autoint": lambda: applications.AutoInt(features, **attention, **plain),
+        "autoint_plus": lambda: applications.AutoInt(features, shape.hidden, **attention, **deep),
         "pooling": lambda: _pooling(features, shape, candidate),
         "din": lambda: applications.DIN(features, shape.hidden, candidate=candidate, **deep),
         "dien": lambda: applications.DIEN(features, shape.hidden, candidate=candidate, **deep),
