@@ -347,7 +347,10 @@ def NCF(
     of embeddings beside a tower over others."""
     head = _Head(features, name=name, **options)
     user, item = features.sides(1)
-    own = layers.Embedding(features.rows, features.dim, initializers.RandomNormal(stddev=0.01))
+    own = layers.Embedding(
+        features.rows, features.dim, initializers.RandomNormal(stddev=0.01),
+        name="embedding_of_tower",
+    )  # fmt: skip
     deep = head.tower(layers.Flatten()(features.looked_up(own)), hidden_units)
     both = layers.Concatenate()([layers.Flatten()(user * item), deep])
     return head.model(head.logit(both))
