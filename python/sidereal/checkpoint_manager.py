@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from . import errors
-from ._checkpoint_chain import needed_by, standing_on
 from .checkpoint_management import (
     get_checkpoint_state,
     missing_files,
+    needed_by,
     remove_checkpoint,
+    standing_on,
     state_path,
     update_checkpoint_state,
 )
