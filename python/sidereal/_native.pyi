@@ -556,6 +556,8 @@ class Model(GraphBase):
         self, prediction: Output, loss: Output, optimizer: Optimizer
     ) -> CompiledModel: ...
 
+def checkpoint_bases(prefix: bytes) -> list[bytes]: ...
+
 class CheckpointReader:
     """Reads the tensors of a checkpoint by name."""
 
