@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native, errors
-from .._dispatch import ENGINE, convert, to_tensor
+from .._dispatch import ENGINE, to_tensor
+from ..dtypes import string
 
 Columns = Mapping[str, npt.NDArray[Any]]
 #: Called once: with outputs, or with an error.
@@ -53,7 +54,7 @@ def model_of_callable(
 
 def _tensor(column: npt.NDArray[Any]) -> Any:
     if column.dtype.kind in "OSU":
-        return convert(column.tolist(), np.dtype(object))
+        return to_tensor(column.tolist(), string)
     return to_tensor(column)
 
 
