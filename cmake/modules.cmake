@@ -31,6 +31,7 @@ set(SIDEREAL_KNOWN_MODULES
     ports
     exec
     eager
+    serving
     data
     dataset
     task
@@ -78,6 +79,8 @@ set(SIDEREAL_MAY_USE_exec
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
 set(SIDEREAL_MAY_USE_eager
     base sys tensor kernels ir ops autodiff passes partition program exec ports resources)
+# Models that are served run as functions do; nothing of a cluster is here.
+set(SIDEREAL_MAY_USE_serving base sys security parse tensor ir eager)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 # Its functions run as those of a program do.
 set(SIDEREAL_MAY_USE_dataset base tensor parse sys ir ops ports data eager)

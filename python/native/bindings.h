@@ -30,6 +30,8 @@ void bind_graph(nanobind::module_& m);
 void bind_loops(nanobind::module_& m);
 /// ClusterCoordinator, RemoteValue.
 void bind_coordinator(nanobind::module_& m);
+/// Models that are served, over gRPC too.
+void bind_serving(nanobind::module_& m);
 /// Server, RemoteSession.
 void bind_sessions(nanobind::module_& m);
 /// Tape.

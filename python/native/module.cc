@@ -13,6 +13,7 @@ NB_MODULE(_native, m) {
   sidereal::python::bind_trace(m);
   sidereal::python::bind_control(m);
   sidereal::python::bind_dataset(m);
+  sidereal::python::bind_serving(m);
   sidereal::python::bind_sessions(m);
   sidereal::python::bind_coordinator(m);
   sidereal::python::bind_loops(m);
