@@ -16,7 +16,7 @@ import numpy as np
 from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
-from ._description import ModelDescription, data_beside
+from ._description import ModelDescription, data_beside, save_vocabularies
 from ._dispatch import convert
 from ._files import check_writable
 from ._graphs import Graph
@@ -395,6 +395,7 @@ class Model:
         with contextlib.suppress(OSError, FailedPreconditionError):
             os.makedirs(directory, exist_ok=True)
             self.describe(directory, data if isinstance(data, DataSpec) else None)
+            save_vocabularies(directory, data if isinstance(data, DataSpec) else None)
 
     def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
         """Writes what the model is, without what it has learned, to a file, or as model.json to a
