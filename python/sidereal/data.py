@@ -32,6 +32,7 @@ from ._datasets import (
 from ._elements import DatasetSpec
 from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
+from ._negatives import sample_negatives
 
 #: Under these names too, as in TensorFlow.
 experimental = types.SimpleNamespace(
@@ -41,6 +42,7 @@ experimental = types.SimpleNamespace(
     AutoShardPolicy=AutoShardPolicy,
     CsvDataset=CsvDataset,
     cardinality=Dataset.cardinality,
+    sample_negatives=sample_negatives,
 )
 
 #: As tf.data.Iterator, for annotations and isinstance().

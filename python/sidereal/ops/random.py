@@ -23,6 +23,7 @@ from typing import Any
 
 from .. import dtypes, errors
 from .._dispatch import align, apply, convert, state
+from .._native import Output
 from . import array
 from . import math as _math
 from .control import while_loop
@@ -140,6 +141,8 @@ def _extents(shape: Any) -> list[int] | None:
 def _value(x: Any) -> Any:
     if isinstance(x, int):
         return x
+    if isinstance(x, Output):
+        return None
     if hasattr(x, "numpy"):
         return x.numpy()
     return x if hasattr(x, "__array__") and not hasattr(x, "graph") else None

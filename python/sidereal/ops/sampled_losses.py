@@ -1,4 +1,5 @@
-"""Losses over many classes, or items, of which each step sees a few: members of sidereal.nn."""
+"""Losses over many classes, or items, of which each step sees a few, and over pairs of rows:
+members of sidereal.nn."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from .embedding import embedding_lookup
 from .indexing import gather_nd
 
 __all__ = [
-    "compute_accidental_hits", "in_batch_softmax_loss", "nce_loss", "sampled_softmax_loss",
+    "compute_accidental_hits", "in_batch_softmax_loss", "nce_loss", "pairwise_logistic_loss",
+    "sampled_softmax_loss",
 ]
 
 #: What the logit of a candidate is lowered by that is no negative of a row.
@@ -144,3 +146,28 @@ def in_batch_softmax_loss(
         logits = math.add(logits, math.multiply(hits, _NOT_THERE))
     losses = apply("SparseSoftmaxCrossEntropyWithLogits", (logits, own), None, name=name)[0]
     return losses if sample_weight is None else math.multiply(losses, sample_weight)
+
+
+def pairwise_logistic_loss(
+    labels: Any, logits: Any, groups: Any = None, weights: Any = None, name: str | None = None
+) -> Any:
+    """The mean of log(1 + exp(b - a)) over all pairs of rows of which the score a has the higher
+    label and b the lower one (RankNet, Burges et al., 2005), a scalar; 0 without pairs.
+
+    labels, logits: [batch]. groups [batch]: only rows of one group are compared, as those of one
+    query. weights [batch]: what pairs count, by the row of the higher label."""
+    labels, scores = convert(labels), array.reshape(convert(logits), [-1])
+    pairs = math.greater(*_rows_and_columns(labels))
+    if groups is not None:
+        pairs = math.logical_and(pairs, math.equal(*_rows_and_columns(convert(groups))))
+    counts = math.cast(pairs, "float32")
+    number = math.maximum(math.reduce_sum(counts), 1.0)
+    if weights is not None:
+        counts = math.multiply(counts, array.reshape(convert(weights), [-1, 1]))
+    higher, lower = _rows_and_columns(scores)
+    losses = math.multiply(math.softplus(math.subtract(lower, higher)), counts)
+    return math.divide(math.reduce_sum(losses), number, name=name)
+
+
+def _rows_and_columns(x: Any) -> tuple[Any, Any]:
+    return array.reshape(x, [-1, 1]), array.reshape(x, [1, -1])
