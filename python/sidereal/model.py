@@ -171,10 +171,11 @@ class Model:
         if isinstance(rate, schedules.LearningRateSchedule):
             done = cast(self._graph.steps_done(), float64)
             self._graph.set_learning_rate(convert(rate.rate(done)))
+        one: Any = output
         if loss is None:
-            self._compiled = self._graph.compile(output, update)
+            self._compiled = self._graph.compile(one, update)
         else:
-            self._compiled = self._graph.compile_loss(output, loss, update)
+            self._compiled = self._graph.compile_loss(one, loss, update)
         self._graph = None
 
     @property

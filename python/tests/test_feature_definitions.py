@@ -215,7 +215,7 @@ def test_what_is_trained_on_the_command_line_is_served_by_raw_columns(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     auc = json.loads((tmp_path / "r.json").read_text())["test_auc"]
-    assert auc > 0.7
+    assert auc > 0.6
     # The vocabularies are in the description, and beside the checkpoint.
     features = sr.features.from_model(folder)
     known = {one.column: one for one in features.data.vocabularies}

@@ -76,8 +76,10 @@ Status take_label(const TrainArguments& a, data::DataSpec* spec) {
 Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
   const std::vector<std::pair<const char*, bool>> given = {
-      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
-      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
+      {"--positive", !a.positive.empty()},
+      {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform},
+      {"--default", !a.defaults.empty()},
       {"--multi-hot", !a.multi_hot.empty()},
       {"--vocabulary", !a.vocabularies.empty()},
       {"--sequence", !a.sequences.empty()},
@@ -86,7 +88,8 @@ Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
       {"--group", !a.group.empty()},
       {"--class-weight", !a.class_weights.empty()},
       {"--buckets", !a.buckets.empty()},
-      {"--cross", !a.crosses.empty()},        {"--features", !a.features.empty()}};
+      {"--cross", !a.crosses.empty()},
+      {"--features", !a.features.empty()}};
   for (const auto& [option, is_given] : given) {
     if (is_given) {
       return invalid_argument("{} is for data with named columns, --format csv, and not for {}",

@@ -19,12 +19,9 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json evaluation(const train::EvalResult& result) {
-  return {{"auc", number(result.auc)},
-          {"logloss", number(result.log_loss)},
-          {"loss", number(result.loss)},
-          {"rows", result.rows},
-          {"rows_skipped", result.rows_skipped},
-          {"seconds", number(result.seconds)}};
+  return {{"auc", number(result.auc)},           {"logloss", number(result.log_loss)},
+          {"loss", number(result.loss)},         {"rows", result.rows},
+          {"rows_skipped", result.rows_skipped}, {"seconds", number(result.seconds)}};
 }
 
 Json config(const TrainingJob& job) {

@@ -104,7 +104,8 @@ Status check_csv(const DataSpec& spec) {
     for (const std::string& name : *names) {
       if (!seen.insert(name).second) {
         return invalid_argument(
-            "column '{}' is named twice (as label, target, weight, group, numeric, bucketized, categorical or "
+            "column '{}' is named twice (as label, target, weight, group, numeric, bucketized, "
+            "categorical or "
             "a sequence)",
             name);
       }

@@ -164,10 +164,10 @@ class CsvParser final : public RowParser {
   };
   struct Category {
     size_t slot = 0;
-    size_t length = 1;     ///< Slots it has.
-    char separator = 0;    ///< 0: a cell is one value.
-    std::string missing;   ///< What an empty cell counts as.
-    int64_t crossed = -1;  ///< Its place among texts_, if a cross wants it.
+    size_t length = 1;      ///< Slots it has.
+    char separator = 0;     ///< 0: a cell is one value.
+    std::string missing;    ///< What an empty cell counts as.
+    int64_t crossed = -1;   ///< Its place among texts_, if a cross wants it.
     bool is_hashed = true;  ///< By category_id().
     [[nodiscard]] bool is_plain() const {
       return separator == 0 && missing.empty() && crossed < 0 && is_hashed;
@@ -553,7 +553,7 @@ class CsvParser final : public RowParser {
   std::vector<Category> categories_;
   std::vector<Buckets> buckets_;
   std::vector<Cross> crosses_;
-  std::vector<FieldIds> ids_;       // Of each field.
+  std::vector<FieldIds> ids_;  // Of each field.
   std::vector<SequenceSlots> sequences_;
   size_t width_ = 0;                // Slots of `ids`.
   size_t sequence_width_ = 0;       // Slots behind them.

@@ -105,8 +105,8 @@ Status take_key(const std::string& key, const Json& value, const std::string& fo
     SR_ASSIGN_OR_RETURN(out->boundaries, numbers_of(key, value));
     return {};
   }
-  constexpr std::array<std::string_view, 7> kTexts = {"type",    "transform",  "default", "separator",
-                                                      "padding", "truncating", "like"};
+  constexpr std::array<std::string_view, 7> kTexts = {
+      "type", "transform", "default", "separator", "padding", "truncating", "like"};
   if (std::find(kTexts.begin(), kTexts.end(), key) == kTexts.end()) {
     return invalid_argument(
         "unknown key '{}'; the keys are type, transform, default, separator, max_length, padding, "
@@ -394,7 +394,8 @@ Status take_features_text(std::string_view text, const std::string& path, DataSp
   }
   const auto root = parse_toml(text);
   SR_RETURN_IF_ERROR(base::with_context(root.status(), path));
-  SR_RETURN_IF_ERROR(base::with_context(take_root(*root, std::filesystem::path(path).parent_path().string(), spec), path));
+  SR_RETURN_IF_ERROR(base::with_context(
+      take_root(*root, std::filesystem::path(path).parent_path().string(), spec), path));
   if (spec->numeric.empty() && spec->categorical.empty() && spec->bucketized.empty() &&
       spec->sequences.empty()) {
     return invalid_argument("{} names no column; say what each is in a [columns.NAME]", path);

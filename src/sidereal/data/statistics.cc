@@ -320,9 +320,8 @@ Status learn(const DataSpec& spec, const std::vector<ColumnStatistics>& found,
   std::unordered_map<std::string, int64_t> counts;
   for (const ColumnStatistics& column : found) {
     const bool is_like = std::any_of(
-        spec.sequences.begin(), spec.sequences.end(), [&](const Sequence& s) {
-          return s.column == column.name && s.like == vocabulary->column;
-        });
+        spec.sequences.begin(), spec.sequences.end(),
+        [&](const Sequence& s) { return s.column == column.name && s.like == vocabulary->column; });
     if (column.name != vocabulary->column && !is_like) continue;
     for (const auto& [token, count] : column.tokens) counts[token] += count;
   }

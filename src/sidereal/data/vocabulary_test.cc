@@ -66,8 +66,7 @@ TEST(Vocabulary, IsLearnedMostFrequentFirstAndNumbersTexts) {
   const Batch batch = read(*known);
   EXPECT_THAT(values(batch.ids), ElementsAre(1, 5, 4, 8,   //
                                              2, 4, -1, 9,  //
-                                             1, -1, -1, 10,
-                                             0, 6, 5, 8));
+                                             1, -1, -1, 10, 0, 6, 5, 8));
   ASSERT_NE(batch.find("history"), nullptr);
   EXPECT_THAT(values(*batch.find("history")), ElementsAre(8, 9, 9, -1, -1, -1, 11, 8));
 }
@@ -79,13 +78,11 @@ TEST(Vocabulary, PaddingAndTruncatingMayBeInFront) {
   spec.sequences[0].padding = "pre";
   spec.sequences[0].truncating = "pre";
   spec.defaults = {{"history", "i1"}};
-  EXPECT_THAT(values(*read(spec).find("history")),
-              ElementsAre(22, 20, -1, 22, -1, 21, 20, 21));
+  EXPECT_THAT(values(*read(spec).find("history")), ElementsAre(22, 20, -1, 22, -1, 21, 20, 21));
   // Ids of its own, behind those of the others.
   spec.sequences[0].like = "";
   spec.vocabularies = {{.column = "history", .tokens = {"i1", "i2"}}};
-  EXPECT_THAT(values(*read(spec).find("history")),
-              ElementsAre(32, 30, -1, 32, -1, 31, 30, 31));
+  EXPECT_THAT(values(*read(spec).find("history")), ElementsAre(32, 30, -1, 32, -1, 31, 30, 31));
 }
 
 TEST(Vocabulary, OovNumbersAreChosenByFarmHash) {
@@ -149,11 +146,10 @@ TEST(Vocabulary, IsPartOfAFileOfFeatures) {
   DataSpec spec;
   ASSERT_TRUE(take_features(path, &spec).ok());
   EXPECT_EQ(spec.hash, Hash::kFarmhash);
-  EXPECT_THAT(spec.vocabularies,
-              ElementsAre(Vocabulary{.column = "city",
-                                     .num_oov_indices = 2,
-                                     .tokens = {"Bonn", "Rome"}},
-                          Vocabulary{.column = "item", .max_tokens = 3}));
+  EXPECT_THAT(
+      spec.vocabularies,
+      ElementsAre(Vocabulary{.column = "city", .num_oov_indices = 2, .tokens = {"Bonn", "Rome"}},
+                  Vocabulary{.column = "item", .max_tokens = 3}));
   EXPECT_THAT(spec.sequences,
               ElementsAre(Sequence{.column = "history", .max_length = 3, .like = "item"}));
   const auto message = [](const std::string& column) {
@@ -161,7 +157,8 @@ TEST(Vocabulary, IsPartOfAFileOfFeatures) {
     return std::string(take_features_text("[columns.c]\n" + column, "f.toml", &made).message());
   };
   EXPECT_THAT(message("type = \"numeric\"\nvocabulary = \"auto\""), HasSubstr("only categorical"));
-  EXPECT_THAT(message("type = \"categorical\"\nmax_tokens = 3"), HasSubstr("vocabulary = \"auto\""));
+  EXPECT_THAT(message("type = \"categorical\"\nmax_tokens = 3"),
+              HasSubstr("vocabulary = \"auto\""));
   EXPECT_THAT(message("type = \"categorical\"\nvocabulary = [\"a\", \"a\"]"), HasSubstr("twice"));
   EXPECT_THAT(message("type = \"sequence\""), HasSubstr("has 'separator' and 'max_length'"));
   EXPECT_THAT(message("type = \"categorical\"\nlike = \"x\""), HasSubstr("of the type sequence"));

@@ -14,11 +14,11 @@ namespace {
 struct Parts {
   Model& model;
   const ModelOptions& options;
-  Output ids = {};      // None without categories.
-  Output weights = {};  // Only for weighted schemas.
-  Output dense = {};    // None without numbers.
+  Output ids = {};                     // None without categories.
+  Output weights = {};                 // Only for weighted schemas.
+  Output dense = {};                   // None without numbers.
   std::vector<Output> sequences = {};  // Ids [b, length] each.
-  Output rows = {};     // Embedding rows [b, f, dim], weighted; made by embed().
+  Output rows = {};                    // Embedding rows [b, f, dim], weighted; made by embed().
 };
 
 void add_inputs(Parts* p) {
@@ -39,6 +39,14 @@ void add_inputs(Parts* p) {
 
 int64_t units(const Parts& p) { return units_of(p.options.objective); }
 
+// Those of fields and sequences beside each other: a table is read once.
+Output all_ids(const Parts& p) {
+  std::vector<Output> ids;
+  if (p.ids.valid()) ids.push_back(p.ids);
+  ids.insert(ids.end(), p.sequences.begin(), p.sequences.end());
+  return Concatenate{.axis = 1}(p.model, ids);
+}
+
 // Weight per id and per number, and a bias: [b, units].
 Output linear(Parts* p) {
   const auto scope = p->model.builder().scope("linear");
@@ -49,12 +57,7 @@ Output linear(Parts* p) {
                             .initializer = zeros_initializer(),
                             .name = "ids",
                             .l2 = p->options.l2_linear};
-    if (p->ids.valid()) {
-      terms.push_back(WeightedSum{}(p->model, weights(p->model, p->ids), p->weights));
-    }
-    for (const Output ids : p->sequences) {
-      terms.push_back(WeightedSum{}(p->model, weights(p->model, ids)));
-    }
+    terms.push_back(WeightedSum{}(p->model, weights(p->model, all_ids(*p)), p->weights));
   }
   if (p->dense.valid()) {
     const Dense weights{.units = units(*p),
@@ -67,10 +70,18 @@ Output linear(Parts* p) {
   return Bias{.name = "out"}(p->model, Add{}(p->model, terms));
 }
 
-// The sum of a sequence's rows as one field: [b, 1, dim].
-Output pooled(Parts* p, const Embedding& table, Output ids) {
-  const Output sum = WeightedSum{}(p->model, table(p->model, ids));
-  return ops::reshape(p->model.builder(), sum, {-1, 1, p->options.embedding_dim});
+// Rows of all ids, [b, n, dim], in which those of a sequence become their sum, as one field.
+Output pooled(Parts* p, Output rows) {
+  ir::Builder& b = p->model.builder();
+  int64_t at = std::max<int64_t>(p->options.schema.fields, 0);
+  std::vector<Output> parts;
+  if (at > 0) parts.push_back(ops::slice_axis(b, rows, 1, 0, at));
+  for (const auto& [name, length] : p->options.schema.sequences) {
+    const Output sum = WeightedSum{}(p->model, ops::slice_axis(b, rows, 1, at, length));
+    parts.push_back(ops::reshape(b, sum, {-1, 1, p->options.embedding_dim}));
+    at += length;
+  }
+  return Concatenate{.axis = 1}(p->model, parts);
 }
 
 Output embed(Parts* p) {
@@ -80,10 +91,8 @@ Output embed(Parts* p) {
                         .initializer = normal_initializer(p->options.embedding_stddev),
                         .name = "embedding",
                         .l2 = p->options.l2_embedding};
-  std::vector<Output> rows;
-  if (p->ids.valid()) rows.push_back(table(p->model, p->ids));
-  for (const Output ids : p->sequences) rows.push_back(pooled(p, table, ids));
-  p->rows = Concatenate{.axis = 1}(p->model, rows);
+  p->rows = table(p->model, all_ids(*p));
+  if (!p->sequences.empty()) p->rows = pooled(p, p->rows);
   if (p->weights.valid()) p->rows = Weighted{}(p->model, p->rows, p->weights);
   return p->rows;
 }
@@ -116,10 +125,8 @@ std::vector<Output> mixtures(Parts* p) {
   ir::Builder& b = p->model.builder();
   const Output x = features(p);
   const int64_t width = o.hidden.front();
-  const Dense experts{.units = o.experts * width,
-                      .activation = "relu",
-                      .name = "experts",
-                      .l2 = o.l2_dense};
+  const Dense experts{
+      .units = o.experts * width, .activation = "relu", .name = "experts", .l2 = o.l2_dense};
   const Output known = ops::reshape(b, experts(p->model, x), {-1, o.experts, width});
   std::vector<Output> out;
   for (size_t i = 0; i <= o.schema.targets.size(); ++i) {
@@ -131,7 +138,7 @@ std::vector<Output> mixtures(Parts* p) {
     const std::vector<int64_t> tower(o.hidden.begin() + 1, o.hidden.end());
     if (!tower.empty()) {
       mixed = Mlp{.hidden = tower, .dropout = o.dropout, .name = "mlp", .l2 = o.l2_dense}(p->model,
-                                                                                         mixed);
+                                                                                          mixed);
     }
     out.push_back(head(p, mixed, true));
   }

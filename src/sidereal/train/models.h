@@ -44,8 +44,9 @@ std::vector<std::string> model_names();
 /// "dense" float32 [b, dense_width], "weights" float32 like ids (then ids may differ in number from
 /// batch to batch, and the Mlp sees the weighted sum of the embeddings), "sample_weight" float32
 /// [b], those of sequences int64 [b, length], which count as a field that is the sum of its rows,
-/// "label" and Schema::targets, more labels, float32 [b]. Numbers enter the linear part, the Mlp and the cross network, not the
-/// factorization machine. kInvalidArgument for options or a schema no model can be made of.
+/// "label" and Schema::targets, more labels, float32 [b]. Numbers enter the linear part, the Mlp
+/// and the cross network, not the factorization machine. kInvalidArgument for options or a schema
+/// no model can be made of.
 Result<CompiledModel> build_model(const ModelOptions& options);
 
 }  // namespace sidereal::train

@@ -52,9 +52,8 @@ struct Part {
 Part part_of(ir::Builder& b, const Objective& o, Output logits, Output label, Output group,
              Output weight) {
   if (o.loss == kClasses) {
-    const ir::NodeId node =
-        b.add_node("SparseSoftmaxCrossEntropyWithLogits",
-                   {logits, ops::cast(b, label, DType::kInt64)});
+    const ir::NodeId node = b.add_node("SparseSoftmaxCrossEntropyWithLogits",
+                                       {logits, ops::cast(b, label, DType::kInt64)});
     return {mean_of(b, {node, 0}, weight), b.add("Softmax", {logits})};
   }
   const Output flat = ops::reshape(b, logits, {-1});
@@ -103,23 +102,22 @@ Result<CompiledModel> compile_objective(Model* model, const Objective& objective
   names.insert(names.end(), schema.targets.begin(), schema.targets.end());
   Output weight;
   if (schema.has_sample_weight) weight = {b.graph().find("sample_weight")->id, 0};
-  const Output group =
-      schema.has_group ? model->input(data::kGroup, DType::kInt64, {}) : Output{};
+  const Output group = schema.has_group ? model->input(data::kGroup, DType::kInt64, {}) : Output{};
   std::vector<Output> losses;
   std::vector<Output> predictions;
   for (size_t i = 0; i < logits.size(); ++i) {
     const Output label = model->input(names[i], DType::kFloat32, {});
     const Part part = part_of(b, objective, logits[i], label, group, weight);
     losses.push_back(part.loss);
-    predictions.push_back(
-        logits.size() == 1 ? part.prediction
-                           : ops::reshape(b, part.prediction, {-1, units_of(objective)}));
+    predictions.push_back(logits.size() == 1
+                              ? part.prediction
+                              : ops::reshape(b, part.prediction, {-1, units_of(objective)}));
   }
   const Output loss = losses.size() == 1 ? losses.front() : ops::add_n(b, losses);
   const Output prediction =
       predictions.size() == 1 ? predictions.front() : ops::concat(b, predictions, 1);
-  return model->compile(ops::identity(b, prediction, "prediction"),
-                        ops::identity(b, loss, "loss"), optimizer);
+  return model->compile(ops::identity(b, prediction, "prediction"), ops::identity(b, loss, "loss"),
+                        optimizer);
 }
 
 }  // namespace sidereal::train

@@ -47,8 +47,7 @@ TEST(Objective, EveryLossCompilesForEveryModelThatTakesIt) {
 TEST(Objective, SeveralLabelsShareExperts) {
   const auto model = build_model(options_of("mmoe", {}, schema_of({"buy", "stay"})));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->inputs,
-              ElementsAre("history", "ids", "dense", "label", "buy", "stay"));
+  EXPECT_THAT(model->inputs, ElementsAre("history", "ids", "dense", "label", "buy", "stay"));
   EXPECT_NE(model->find_variable("experts/kernel"), nullptr);
   EXPECT_EQ(model->find_variable("experts/kernel")->shape, (ir::Shape{66, 32}));
   EXPECT_NE(model->find_variable("task_2/head/kernel"), nullptr);
@@ -58,7 +57,8 @@ TEST(Objective, SaysWhatDoesNotGoTogether) {
   const auto message = [](const ModelOptions& options) {
     return std::string(build_model(options).status().message());
   };
-  EXPECT_THAT(message(options_of("lr", {.loss = "hinge"}, schema_of())), HasSubstr("no loss 'hinge'"));
+  EXPECT_THAT(message(options_of("lr", {.loss = "hinge"}, schema_of())),
+              HasSubstr("no loss 'hinge'"));
   EXPECT_THAT(message(options_of("lr", {.loss = "sparse_categorical_crossentropy"}, schema_of())),
               HasSubstr("2 classes or more"));
   EXPECT_THAT(message(options_of("lr", {.classes = 3}, schema_of())), HasSubstr("classes are of"));
@@ -66,10 +66,10 @@ TEST(Objective, SaysWhatDoesNotGoTogether) {
   data::Schema grouped = schema_of();
   grouped.has_group = true;
   EXPECT_THAT(message(options_of("lr", {}, grouped)), HasSubstr("groups of rows are of the loss"));
-  EXPECT_THAT(message(options_of("deepfm",
-                                 {.loss = "sparse_categorical_crossentropy", .classes = 3},
-                                 schema_of())),
-              HasSubstr("take lr, wdl, dcn or mmoe for 3 classes"));
+  EXPECT_THAT(
+      message(options_of("deepfm", {.loss = "sparse_categorical_crossentropy", .classes = 3},
+                         schema_of())),
+      HasSubstr("take lr, wdl, dcn or mmoe for 3 classes"));
 }
 
 }  // namespace
