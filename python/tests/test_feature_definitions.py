@@ -301,7 +301,7 @@ def test_a_keras_din_takes_raw_columns_where_it_is_served(tmp_path: Path, hash_:
     train_file, test_file = write(tmp_path / "a.csv", 600), write(tmp_path / "b.csv", 80, 1)
     features = sr.features.load(define(tmp_path, hash_), train_file)
     known = keras.applications.Features(
-        12, features.rows, dense_width=2, time=4, embedding_dim=4
+        12, features.rows, dense_width=2, time=4, padded=True, embedding_dim=4
     )  # fmt: skip
     # The sequence "words" is not read by it.
     candidate = 1 + 1 + 3 + 2
