@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -21,6 +22,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/security/credentials.h"
@@ -89,22 +91,31 @@ void bind_data(nb::module_& m) {
       .def(
           "__init__",
           [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted,
-             bool has_sample_weight) {
+             bool has_sample_weight, std::vector<std::pair<std::string, int64_t>> sequences,
+             std::vector<std::string> targets, bool has_group) {
             new (self) data::Schema();
             self->dense_width = dense_width;
             self->fields = fields;
             self->rows = rows;
             self->weighted = weighted;
             self->has_sample_weight = has_sample_weight;
+            self->sequences = std::move(sequences);
+            self->targets = std::move(targets);
+            self->has_group = has_group;
           },
           "dense_width"_a = 0, "fields"_a = 0, "rows"_a = 0, "weighted"_a = false,
-          "has_sample_weight"_a = false)
+          "has_sample_weight"_a = false,
+          "sequences"_a = std::vector<std::pair<std::string, int64_t>>(),
+          "targets"_a = std::vector<std::string>(), "has_group"_a = false)
       .def_ro("dense_width", &data::Schema::dense_width)
       .def_ro("fields", &data::Schema::fields)
       .def_ro("rows", &data::Schema::rows)
       .def_ro("weighted", &data::Schema::weighted)
       .def_ro("has_label", &data::Schema::has_label)
       .def_ro("has_sample_weight", &data::Schema::has_sample_weight)
+      .def_ro("sequences", &data::Schema::sequences)
+      .def_ro("targets", &data::Schema::targets)
+      .def_ro("has_group", &data::Schema::has_group)
       .def_ro("numeric", &data::Schema::numeric)
       .def_ro("categorical", &data::Schema::categorical);
   m.def(
@@ -129,6 +140,13 @@ void bind_data(nb::module_& m) {
         return data::to_json(given);
       },
       "spec"_a, "path"_a);
+  m.def(
+      "vocabulary_option",
+      [](const std::string& text) {
+        const data::Vocabulary made = value_of(data::parse_vocabulary_option(text));
+        return nb::make_tuple(made.column, made.max_tokens, made.num_oov_indices, made.tokens);
+      },
+      "text"_a);
   m.def(
       "with_statistics",
       [](const std::string& spec) {

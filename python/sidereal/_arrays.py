@@ -232,7 +232,10 @@ def as_spec(
     if isinstance(data, DataSpec):
         _check_schema(inputs, data)
         # Workers have working directories of their own.
-        data = replace(data, files=[os.path.abspath(file) for file in data.files])
+        data = replace(
+            data, files=[os.path.abspath(file) for file in data.files],
+            binary_label=data.binary_label and binary,
+        )  # fmt: skip
         yield data if shuffle else data.in_order()
         return
     data = table_columns(data)

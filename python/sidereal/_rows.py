@@ -207,7 +207,11 @@ class Rows:
     # ---- as the model was trained -------------------------------------------------------------
 
     def _by_spec(self, data: DataSpec) -> Iterator[Batch]:
-        spec = replace(data, bad_rows="fail", shuffle_rows=0, weight="")
+        spec = replace(
+            data, bad_rows="fail", shuffle_rows=0, weight="", targets=[], group="",
+            class_weights=[],
+            binary_label=data.binary_label and self._model.is_binary is not False,
+        )  # fmt: skip
         if self._table is None:
             spec = replace(spec, files=[self._path])
             for begin, known in self._read(spec, 0):
@@ -215,8 +219,8 @@ class Rows:
                 yield self._batch(known, [[] for _ in range(count)], begin)
             return
         # The reader wants labels, and knows no rows: it is given what it is to read.
-        bucketized = [one.column for one in spec.bucketized]
-        names = list(dict.fromkeys([*spec.numeric, *bucketized, *spec.categorical]))
+        others = [one.column for one in (*spec.bucketized, *spec.sequences)]
+        names = list(dict.fromkeys([*spec.numeric, *spec.categorical, *others]))
         why = f"which {self._model.where} predicts from"
         places = [self._table.place(name, why) for name in names]
         label = None

@@ -13,7 +13,9 @@ from ._data_spec import (
     MultiHot,
     NumericTransform,
     Schema,
+    Sequence,
     SyntheticSpec,
+    Vocabulary,
     criteo,
     csv,
     libsvm,
@@ -30,6 +32,7 @@ from ._datasets import (
 from ._elements import DatasetSpec
 from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
+from ._negatives import sample_negatives
 
 #: Under these names too, as in TensorFlow.
 experimental = types.SimpleNamespace(
@@ -39,6 +42,7 @@ experimental = types.SimpleNamespace(
     AutoShardPolicy=AutoShardPolicy,
     CsvDataset=CsvDataset,
     cardinality=Dataset.cardinality,
+    sample_negatives=sample_negatives,
 )
 
 #: As tf.data.Iterator, for annotations and isinstance().
@@ -63,9 +67,11 @@ __all__ = [
     "NumericTransform",
     "Options",
     "Schema",
+    "Sequence",
     "SyntheticSpec",
     "TFRecordDataset",
     "TextLineDataset",
+    "Vocabulary",
     "criteo",
     "csv",
     "experimental",

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
+from . import _arrays, _exporting, _native, _objectives, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
-from ._description import ModelDescription, data_beside
+from ._description import ModelDescription, data_beside, save_vocabularies
 from ._dispatch import convert
 from ._files import check_writable
 from ._graphs import Graph
@@ -24,7 +24,7 @@ from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from ._usage import explains, real, whole
 from .cluster import Cluster
-from .dtypes import DType, as_dtype, float64, name_of
+from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 from .ops.basic import cast
@@ -61,6 +61,8 @@ class Model:
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._graph: _native.Model | None = _native.Model(seed)
+        #: Its inputs by name.
+        self._inputs: dict[str, Output] = {}
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
@@ -84,7 +86,9 @@ class Model:
         """A value fed per row under the column name `name`; `shape` is that of one row, -1 for an
         extent that differs from batch to batch. sidereal.string: str or bytes, which a lookup
         table or a hash makes ids of."""
-        return self._open().input(name, name_of(dtype), list(shape))
+        made = self._open().input(name, name_of(dtype), list(shape))
+        self._inputs[name] = made
+        return made
 
     @contextlib.contextmanager
     def as_default(self) -> Iterator[None]:
@@ -116,35 +120,62 @@ class Model:
     )
     def compile(
         self,
-        output: Output,
+        output: Output | Mapping[str, Output],
         optimizer: optimizers.Optimizer | str = "adam",
         *,
-        loss: Output | None = None,
+        loss: Any = None,
+        loss_weights: Mapping[str, float] | None = None,
     ) -> None:
         """Finishes the model. A model compiles once.
 
-        loss: what is minimized, a float32 scalar computed from `output` and inputs, such as the
-        mean of squared differences, or the sum of several losses; predict() gives `output`. None:
-        `output` ([batch, 1] or [batch]) is a logit, the loss its mean sigmoid cross entropy against
-        the column "label", and predict() gives probabilities.
+        output: a value, or several by the names of the columns that are their labels.
+        loss: what is minimized. None: `output` ([batch, 1] or [batch]) is a logit, the loss its
+        mean sigmoid cross entropy against the column "label", and predict() gives probabilities.
+        A float32 scalar computed from `output` and inputs, such as the mean of squared differences,
+        or the sum of several losses; predict() gives `output`. A name: "binary_crossentropy" of
+        logits; "mse" and "mae" of numbers; "sparse_categorical_crossentropy" of logits
+        [batch, classes]; "pairwise_logistic" of scores, for each two rows (of one value of the
+        input "group", if there is one) of which one has the higher label. Or a function of labels
+        [batch] and the output that gives the losses of rows. Of several outputs one for all, or a
+        dict; predict() then has what they predict beside each other, [batch, n].
+        loss_weights: what the losses of outputs are multiplied by before they are added up.
+
+        Of a model with an input "sample_weight" (float32, per row) the losses of rows are
+        multiplied by it.
         """
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
-        if loss is not None and not isinstance(loss, Output):
+        if isinstance(output, Mapping) and (not output or loss is None):
+            raise InvalidArgumentError(
+                "compile(): several outputs come with a loss: a name for all, or a dict of them"
+            )
+        if loss_weights is not None and not isinstance(output, Mapping):
+            raise InvalidArgumentError("compile(): loss_weights are of several outputs by name")
+        if loss is not None and not isinstance(loss, (Output, str, Mapping)) and not callable(loss):
             raise TypeError(
                 f"compile(): loss is {loss!r}; it is a value that is computed from the output and "
-                "inputs, or None for sigmoid cross entropy (sidereal.keras.Model takes names)"
+                "inputs, a name, a function, or None for sigmoid cross entropy"
             )
+        if loss == "binary_crossentropy" and not isinstance(output, Mapping):
+            loss = None
+        if loss is not None and not isinstance(loss, Output):
+            graph = _ModelGraph(self._graph)
+            with graph.building():
+                output, loss = _objectives.objective(
+                    output, loss, loss_weights, lambda name: self.input(name, float32),
+                    self._inputs,
+                )  # fmt: skip
         by = optimizers.get(optimizer)
         update = by._of_model()
         rate = by._given_rate()
         if isinstance(rate, schedules.LearningRateSchedule):
             done = cast(self._graph.steps_done(), float64)
             self._graph.set_learning_rate(convert(rate.rate(done)))
+        one: Any = output
         if loss is None:
-            self._compiled = self._graph.compile(output, update)
+            self._compiled = self._graph.compile(one, update)
         else:
-            self._compiled = self._graph.compile_loss(output, loss, update)
+            self._compiled = self._graph.compile_loss(one, loss, update)
         self._graph = None
 
     @property
@@ -395,6 +426,7 @@ class Model:
         with contextlib.suppress(OSError, FailedPreconditionError):
             os.makedirs(directory, exist_ok=True)
             self.describe(directory, data if isinstance(data, DataSpec) else None)
+            save_vocabularies(directory, data if isinstance(data, DataSpec) else None)
 
     def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
         """Writes what the model is, without what it has learned, to a file, or as model.json to a

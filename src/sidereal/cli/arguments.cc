@@ -50,6 +50,8 @@ Status plan_model(const TrainArguments& a, TrainingJob* job) {
   SR_ASSIGN_OR_RETURN(m.hidden, parse_numbers("--hidden", a.hidden));
   m.dropout = a.dropout;
   m.cross_layers = a.cross_layers;
+  m.objective = {.loss = a.loss, .classes = a.classes};
+  m.experts = a.experts;
   m.l2_embedding = a.l2_embedding;
   m.l2_linear = a.l2_linear;
   m.l2_dense = a.l2_dense;
@@ -157,7 +159,7 @@ void add_model_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Model";
   one_of(command->add_option("--model", a->model,
                              "logistic regression, factorization machine, wide & deep, DeepFM, "
-                             "deep & cross"),
+                             "deep & cross, mixture of experts for several labels"),
          train::model_names())
       ->group(group);
   whole(command->add_option("--embedding-dim", a->embedding_dim, "numbers per embedding row"), 1,
@@ -175,6 +177,17 @@ void add_model_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
   whole(command->add_option("--cross-layers", a->cross_layers, "dcn: layers of the cross network"),
         1, 100)
+      ->group(group);
+  one_of(command->add_option("--loss", a->loss,
+                             "what is minimized: of labels 0 and 1, of numbers, of classes "
+                             "0, 1, ... (--classes), or of pairs of rows of a --group"),
+         train::loss_names())
+      ->group(group);
+  whole(command->add_option("--classes", a->classes,
+                            "--loss sparse_categorical_crossentropy: how many there are"),
+        0, 1 << 20)
+      ->group(group);
+  whole(command->add_option("--experts", a->experts, "mmoe: how many labels share"), 1, 1024)
       ->group(group);
   real(command->add_option("--l2-embedding", a->l2_embedding, "L2 penalty on embeddings"), 0, 1e6)
       ->group(group);

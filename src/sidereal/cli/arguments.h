@@ -31,6 +31,12 @@ struct TrainArguments {
   std::string categorical;
   std::vector<std::string> defaults;
   std::vector<std::string> multi_hot;
+  std::vector<std::string> vocabularies;
+  std::vector<std::string> sequences;
+  std::string hash = "xxh3";
+  std::string targets;
+  std::string group;
+  std::vector<std::string> class_weights;
   std::string buckets;
   std::string crosses;
   std::string features;
@@ -49,6 +55,9 @@ struct TrainArguments {
   std::string hidden = "400,400,400";
   double dropout = 0;
   int64_t cross_layers = 3;
+  std::string loss = "binary_crossentropy";
+  int64_t classes = 0;
+  int64_t experts = 4;
   double l2_embedding = 0;
   double l2_linear = 0;
   double l2_dense = 0;

@@ -11,6 +11,7 @@
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/vocabulary.h"
 
 namespace sidereal::cli {
 
@@ -76,10 +77,20 @@ Status take_label(const TrainArguments& a, data::DataSpec* spec) {
 Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
   const std::vector<std::pair<const char*, bool>> given = {
-      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
-      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
-      {"--multi-hot", !a.multi_hot.empty()},  {"--buckets", !a.buckets.empty()},
-      {"--cross", !a.crosses.empty()},        {"--features", !a.features.empty()}};
+      {"--positive", !a.positive.empty()},
+      {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform},
+      {"--default", !a.defaults.empty()},
+      {"--multi-hot", !a.multi_hot.empty()},
+      {"--vocabulary", !a.vocabularies.empty()},
+      {"--sequence", !a.sequences.empty()},
+      {"--hash", a.hash != "xxh3"},
+      {"--targets", !a.targets.empty()},
+      {"--group", !a.group.empty()},
+      {"--class-weight", !a.class_weights.empty()},
+      {"--buckets", !a.buckets.empty()},
+      {"--cross", !a.crosses.empty()},
+      {"--features", !a.features.empty()}};
   for (const auto& [option, is_given] : given) {
     if (is_given) {
       return invalid_argument("{} is for data with named columns, --format csv, and not for {}",
@@ -105,6 +116,9 @@ Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
     for (const data::Bucketized& one : of.bucketized) {
       names.push_back(fmt::format("{}={}", one.column, one.buckets));
     }
+    for (const data::Vocabulary& one : of.vocabularies) {
+      names.push_back(fmt::format("{}:{}:{}", one.column, one.max_tokens, one.num_oov_indices));
+    }
     return names;
   };
   // Of other columns it is another model, which checkpoints tell.
@@ -115,6 +129,18 @@ Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
         "{}: the training there has other transforms of its numeric columns (--numeric-transform "
         "{}); give the same, another --checkpoint-dir, or --resume never to begin anew",
         path, data::name_of(before->numeric_transform));
+  }
+  for (size_t i = 0; i < spec->vocabularies.size(); ++i) {
+    data::Vocabulary& now = spec->vocabularies[i];
+    const data::Vocabulary& then = before->vocabularies[i];
+    if (!now.tokens.empty() && now.tokens != then.tokens) {
+      return invalid_argument(
+          "{}: the training there has another vocabulary of column '{}', of {} tokens; give the "
+          "same file ({}/{} has it), another --checkpoint-dir, or --resume never to begin anew",
+          path, then.column, then.tokens.size(), a.checkpoint_dir,
+          data::vocabulary_file_name(then.column));
+    }
+    now.tokens = then.tokens;
   }
   spec->transforms = before->transforms;
   spec->bucketized = before->bucketized;
@@ -140,6 +166,7 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   spec.hash_buckets = a.hash_buckets;
   spec.id_space = a.id_space;
   spec.seed = a.seed;
+  spec.binary_label = a.loss == "binary_crossentropy";
   SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(a.data));
   if (spec.format != data::Format::kCsv) {
     SR_RETURN_IF_ERROR(refuse_of_csv(a, a.format));
@@ -148,6 +175,12 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   SR_ASSIGN_OR_RETURN(spec.numeric_transform, data::transform_from_name(a.numeric_transform));
   SR_RETURN_IF_ERROR(take_label(a, &spec));
   spec.weight = a.weight;
+  spec.targets = split_columns(a.targets);
+  spec.group = a.group;
+  for (const std::string& text : a.class_weights) {
+    SR_ASSIGN_OR_RETURN(auto pair, split_pair("--class-weight", text));
+    spec.class_weights.push_back(std::move(pair));
+  }
   for (const std::string& text : a.defaults) {
     SR_ASSIGN_OR_RETURN(auto pair, split_pair("--default", text));
     spec.defaults.push_back(std::move(pair));
@@ -156,6 +189,15 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
     SR_ASSIGN_OR_RETURN(auto one, parse_multi_hot(text));
     spec.multi_hot.push_back(std::move(one));
   }
+  for (const std::string& text : a.vocabularies) {
+    SR_ASSIGN_OR_RETURN(auto one, data::parse_vocabulary_option(text));
+    spec.vocabularies.push_back(std::move(one));
+  }
+  for (const std::string& text : a.sequences) {
+    SR_ASSIGN_OR_RETURN(auto one, data::parse_sequence_option(text));
+    spec.sequences.push_back(std::move(one));
+  }
+  SR_ASSIGN_OR_RETURN(spec.hash, data::hash_from_name(a.hash));
   SR_RETURN_IF_ERROR(take_buckets(a.buckets, &spec));
   for (const std::string& text : split_columns(a.crosses)) {
     spec.crosses.push_back(split_columns(text, '*'));
@@ -206,6 +248,22 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
   command->add_option("--weight", a->weight, "csv: column that says how much a row counts")
       ->type_name("COLUMN")
       ->group(group);
+  command
+      ->add_option("--targets", a->targets,
+                   "csv: columns of more labels, for models of several (mmoe)")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  command
+      ->add_option("--class-weight", a->class_weights,
+                   "csv: what the rows of a label count, as in '1=5'; may be given again")
+      ->type_name("LABEL=X")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--group", a->group,
+                   "csv: column of the query that a row is of, for --loss pairwise_logistic")
+      ->type_name("COLUMN")
+      ->group(group);
   command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
       ->type_name("COLUMN,...")
       ->group(group);
@@ -233,6 +291,27 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
                    "between them, the most that count, as in 'genres:|:8'; may be given again")
       ->type_name("COLUMN:CHAR:N")
       ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--vocabulary", a->vocabularies,
+                   "csv: a categorical column is numbered by the tokens of a file, one a line, or "
+                   "(auto) by those of the first rows, the most frequent first; max: the most "
+                   "numbers; oov: how many of them are for what is no token; may be given again")
+      ->type_name("COLUMN[=FILE|auto][:max=N][:oov=K]")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--sequence", a->sequences,
+                   "csv: a column of several values in an order, an input of its own: what stands "
+                   "between them, the most that count, pre or post, and the categorical column "
+                   "whose ids they have, as in 'history:|:50:truncating=pre:like=item'; may be "
+                   "given again")
+      ->type_name("COLUMN:CHAR:N[:padding=P][:truncating=P][:like=COLUMN]")
+      ->default_str("")
+      ->group(group);
+  one_of(command->add_option("--hash", a->hash,
+                             "csv: how texts are hashed; farmhash: as Keras' Hashing does"),
+         {"xxh3", "farmhash"})
       ->group(group);
   command
       ->add_option("--buckets", a->buckets,

@@ -19,11 +19,9 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json evaluation(const train::EvalResult& result) {
-  return {{"auc", number(result.auc)},
-          {"logloss", number(result.log_loss)},
-          {"rows", result.rows},
-          {"rows_skipped", result.rows_skipped},
-          {"seconds", number(result.seconds)}};
+  return {{"auc", number(result.auc)},           {"logloss", number(result.log_loss)},
+          {"loss", number(result.loss)},         {"rows", result.rows},
+          {"rows_skipped", result.rows_skipped}, {"seconds", number(result.seconds)}};
 }
 
 Json config(const TrainingJob& job) {
@@ -36,6 +34,9 @@ Json config(const TrainingJob& job) {
                  {"hidden", m.hidden},
                  {"dropout", m.dropout},
                  {"cross_layers", m.cross_layers},
+                 {"loss", m.objective.loss},
+                 {"classes", m.objective.classes},
+                 {"experts", m.experts},
                  {"l2_embedding", m.l2_embedding},
                  {"l2_linear", m.l2_linear},
                  {"l2_dense", m.l2_dense},
@@ -136,7 +137,10 @@ std::string model_description(const TrainingJob& job) {
                        {"fields", m.schema.fields},
                        {"rows", m.schema.rows},
                        {"weighted", m.schema.weighted},
-                       {"has_sample_weight", m.schema.has_sample_weight}};
+                       {"has_sample_weight", m.schema.has_sample_weight},
+                       {"sequences", m.schema.sequences},
+                       {"targets", m.schema.targets},
+                       {"has_group", m.schema.has_group}};
   const Json json = {{"format", "sidereal.model"},
                      {"version", 1},
                      {"click_model",
@@ -144,6 +148,9 @@ std::string model_description(const TrainingJob& job) {
                        {"embedding_dim", m.embedding_dim},
                        {"hidden", m.hidden},
                        {"cross_layers", m.cross_layers},
+                       {"loss", m.objective.loss},
+                       {"classes", m.objective.classes},
+                       {"experts", m.experts},
                        {"schema", schema}}},
                      {"data", Json::parse(data::to_json(data))}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

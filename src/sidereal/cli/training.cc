@@ -14,6 +14,7 @@
 #include "sidereal/cli/report.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
@@ -65,6 +66,12 @@ std::string about_loss(const TrainingJob& job, double loss) {
       loss, largest->first, largest->second);
 }
 
+/// What is known of an evaluation: of probabilities more than the loss.
+std::string figures(const TrainingJob& job, const train::EvalResult& r) {
+  if (job.has_auc()) return fmt::format("auc {:.4f}, log loss {:.4f}", r.auc, r.log_loss);
+  return fmt::format("loss {:.4f}", r.loss);
+}
+
 Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
                              train::FigureLog* log) {
   train::FitOptions options = job.fit;
@@ -79,12 +86,12 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
   options.on_progress = [&](const train::Progress& p) {
     if (!job.quiet) printer.update(p);
     if (log != nullptr) log->progress(p);
-    if (!std::exchange(is_first, false) || !(p.loss > kHighLoss)) return;
+    if (!std::exchange(is_first, false) || !(p.loss > kHighLoss) || !job.has_auc()) return;
     if (const std::string why = about_loss(job, p.loss); !why.empty()) options.on_warning(why);
   };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
     printer.finish();
-    print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", epoch, r.auc, r.log_loss));
+    print(fmt::format("epoch {}: valid {}\n", epoch, figures(job, r)));
     if (log != nullptr) log->evaluated("valid", r);
   };
   options.on_warning = [&printer](const std::string& text) {
@@ -130,9 +137,8 @@ void print_checkpoints(const train::CheckpointReport& report) {
   }
 }
 
-void print_test(const train::EvalResult& result) {
-  print(fmt::format("test: auc {:.4f}, log loss {:.4f} on {} rows\n", result.auc, result.log_loss,
-                    result.rows));
+void print_test(const TrainingJob& job, const train::EvalResult& result) {
+  print(fmt::format("test: {} on {} rows\n", figures(job, result), result.rows));
   if (result.best_auc.has_value()) {
     print(fmt::format("the best auc any model can reach on these rows is {:.4f}\n",
                       *result.best_auc));
@@ -180,6 +186,10 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
   // A directory that cannot be made is the trainer's to tell.
   if (!directory.empty() && sys::posix::create_disk()->make_directories(directory).ok()) {
     SR_RETURN_IF_ERROR(write_file(directory + "/model.json", model_description(job)));
+    for (const data::Vocabulary& one : job.data.vocabularies) {
+      const std::string path = directory + "/" + data::vocabulary_file_name(one.column);
+      SR_RETURN_IF_ERROR(write_file(path, data::vocabulary_text(one)));
+    }
   }
   std::unique_ptr<train::FigureLog> log;
   if (!job.events_path.empty()) {
@@ -193,7 +203,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
     train::FitOptions options = job.fit;
     options.cancelled = interrupted;
     SR_ASSIGN_OR_RETURN(outcome->test, trainer->evaluate(*job.test, options));
-    print_test(*outcome->test);
+    print_test(job, *outcome->test);
   }
   if (log != nullptr) {
     log->fitted(outcome->fit);

@@ -30,6 +30,11 @@ struct TrainingJob {
   std::string events_path;                     ///< "": none. The folder of a file of events.
   std::string trace_path;  ///< "": none. Chrome's trace format, of the steps in `fit`.
   bool quiet = false;      ///< No progress, no tables; results and errors only.
+
+  /// Whether one probability is predicted, of which there is an AUC.
+  [[nodiscard]] bool has_auc() const {
+    return model.objective.loss == "binary_crossentropy" && model.schema.targets.empty();
+  }
 };
 
 /// What came of it. Value type.

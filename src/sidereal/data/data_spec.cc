@@ -20,6 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kFormatNames = {"criteo", "csv", "libsvm", "arrays",
                                                           "synthetic"};
 constexpr std::array<std::string_view, 2> kBadRowsNames = {"fail", "skip"};
+constexpr std::array<std::string_view, 2> kHashNames = {"xxh3", "farmhash"};
 constexpr std::array<std::string_view, 7> kTransformNames = {
     "none", "auto", "log1p", "standard", "log1p_standard", "minmax", "quantile"};
 
@@ -54,6 +55,15 @@ Result<Transform> transform_from_name(std::string_view name) {
   }
   return invalid_argument("no transform '{}'; the transforms are: {}", name,
                           fmt::join(kTransformNames, ", "));
+}
+
+std::string_view name_of(Hash hash) { return kHashNames[static_cast<size_t>(hash)]; }
+
+Result<Hash> hash_from_name(std::string_view name) {
+  for (size_t i = 0; i < kHashNames.size(); ++i) {
+    if (kHashNames[i] == name) return static_cast<Hash>(i);
+  }
+  return invalid_argument("no hash '{}'; the hashes are: {}", name, fmt::join(kHashNames, ", "));
 }
 
 Result<Schema> inspect(const DataSpec& spec) {
