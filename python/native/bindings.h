@@ -6,7 +6,7 @@
 /// nowhere else; there is no logic in this layer.
 namespace sidereal::python {
 
-/// ClusterSpec, DeviceSpec.
+/// ClusterSpec, DeviceSpec, Announcement.
 void bind_cluster(nanobind::module_& m);
 
 void bind_checkpoint(nanobind::module_& m);

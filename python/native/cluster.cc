@@ -12,6 +12,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
+#include "sidereal/app/running_clusters.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/security/credentials.h"
@@ -134,12 +135,19 @@ void bind_silence(nb::module_& m) {
       "cluster"_a, "security"_a, "silence_s"_a);
 }
 
+void bind_announcement(nb::module_& m) {
+  nb::class_<sys::posix::Announcement>(m, "Announcement", "Lasts as long as the object.");
+  m.def("announce_cluster", app::announce_cluster, "cluster"_a, "secret"_a,
+        "Lets `sidereal top` of this user find a cluster; None where the system cannot.");
+}
+
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
   bind_security(m);
   bind_cluster_spec(m);
   bind_silence(m);
+  bind_announcement(m);
   bind_device_spec(m);
 }
 

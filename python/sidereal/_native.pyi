@@ -1002,6 +1002,9 @@ class SilenceWatch:
     def look(self) -> list[tuple[str, int, float]]:
         """Asks all tasks: (task, process, seconds) of those that answer no more."""
 
+class Announcement: ...
+
+def announce_cluster(cluster: ClusterSpec, secret: str) -> Announcement | None: ...
 def watch_silence(
     cluster: ClusterSpec, security: SecurityOptions, silence_s: float
 ) -> SilenceWatch: ...

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from . import _native
 from ._launch_kubernetes import manifests
 from ._launch_places import (
     InAllocation,
@@ -225,18 +226,13 @@ def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> 
 
 @contextlib.contextmanager
 def announced(tasks: Sequence[Task], secret: str) -> Iterator[None]:
-    """Lets `sidereal top` of this user find the cluster, in a file without a name that goes with
-    this process: see src/sidereal/app/running_clusters.h."""
-    if not hasattr(os, "memfd_create"):
-        yield
-        return
+    """Lets `sidereal top` of this user find the cluster meanwhile."""
     cluster = json.dumps(json.loads(tf_config(tasks, tasks[0]))["cluster"])
-    command = " ".join(sys.argv).replace("\n", " ")
-    lines = [str(os.getpid()), str(int(time.time())), command, secret, cluster]
-    with os.fdopen(os.memfd_create("sidereal-cluster"), "w") as file:
-        file.write("\n".join(lines))
-        file.flush()
+    announcement = _native.announce_cluster(_native.ClusterSpec.from_json(cluster), secret)
+    try:
         yield
+    finally:
+        del announcement
 
 
 def was_killed(code: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sidereal.launch import Task, announced
 
 #: Seconds a loaded machine may take for what usually takes one.
 PATIENCE_S = 60
@@ -541,3 +544,25 @@ def test_a_protocol_is_told_to_all_tasks(launch: Starter) -> None:
     assert one.end() == 0
     assert {fact["config"]["rpc_layer"] for fact in one.facts.values()} == {"star_server"}
     assert launch("--protocol rdma").end() == 2
+
+
+def test_a_cluster_is_announced_while_it_runs() -> None:
+    def found() -> list[str]:
+        """What this process announces, as `sidereal top` reads it."""
+        out = []
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(link).startswith("/memfd:sidereal-cluster"):
+                    out.append(link.read_text())
+        return out
+
+    tasks = [
+        Task("ps", 0, address="127.0.0.1:1"),
+        Task("worker", 0, address="127.0.0.1:2"),
+    ]
+    with announced(tasks, "secret"):
+        (text,) = found()
+        pid, _, _, secret, cluster = text.split("\n")
+        assert (int(pid), secret) == (os.getpid(), "secret")
+        assert json.loads(cluster) == {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+    assert found() == []

@@ -376,11 +376,12 @@ class MasterService::Impl final : public Base {
 
   grpc::ServerBidiReactor<v1::LoopRequest, v1::LoopEvent>* RunLoop(
       grpc::CallbackServerContext*) override {
-    const auto stream = std::make_shared<LoopStream>(
-        LoopService{.find = finder(),
-                    .arriving = common_->arriving,
-                    .running = common_->loops_running,
-                    .on_refused = [common = common_] { ++common->bad_requests; }});
+    const auto stream = std::make_shared<LoopStream>(LoopService{
+        .find = finder(),
+        .arriving = common_->arriving,
+        .running = common_->loops_running,
+        .on_refused = [common = common_] { ++common->bad_requests; },
+        .log_level = common_->sessions->logs ? base::LogLevel::kInfo : base::LogLevel::kDebug});
     stream->start(stream);
     return stream.get();
   }
