@@ -4,6 +4,7 @@ machines that have little."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -60,8 +61,8 @@ def test_cmake_names_what_is_missing_and_what_installs_it(package: str, tmp_path
 
 def test_cmake_without_a_compiler_names_what_installs_one(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["cmake", "-S", ROOT, "-B", tmp_path, "-DCMAKE_C_COMPILER=/no/such/compiler"],
-        capture_output=True, text=True, timeout=PATIENCE_S,
+        ["cmake", "-S", ROOT, "-B", tmp_path], capture_output=True, text=True, timeout=PATIENCE_S,
+        env=os.environ | {"CC": "/no/such/compiler"},
     )  # fmt: skip
     assert done.returncode != 0
     assert "`./dev setup` installs one" in " ".join(done.stderr.split())
