@@ -81,7 +81,7 @@ print("fit", np.isfinite(history.history["loss"][0]), flush=True)
 def cluster() -> Iterator[str]:
     """The address of a cluster with one node."""
     folder = Path(tempfile.mkdtemp(prefix="sr-ray-"))  # Ray's sockets want a short path.
-    ports = ReservedPorts(1)
+    ports = ReservedPorts(1, range(20000, 32000, 7))  # Below are those of Ray's workers.
     log = folder / "log"
     words = [
         Path(sys.executable).parent / "ray", "start", "--head", "--block",
