@@ -141,8 +141,8 @@ def bash(root: Command) -> str:
     ]
     for subject, option in values:
         if option.choices:
-            words = shlex.quote(_quoted(option.choices))
-            lines += _case([subject], f'COMPREPLY=($(compgen -W {words} -- "$current")); return')
+            choices = shlex.quote(_quoted(option.choices))
+            lines += _case([subject], f'COMPREPLY=($(compgen -W {choices} -- "$current")); return')
     files = [subject for subject, option in values if option.is_file and not option.choices]
     others = [subject for subject, option in values if not option.is_file and not option.choices]
     take_files = 'compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$current")); return'

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -34,6 +35,8 @@ except ImportError as error:
 CHUNK_BYTES_MAX = 64 * 1024
 #: Pieces of output that are on their way to the launcher.
 CHUNKS_MAX = 64
+#: Of tasks: above those of Ray's own workers, below those that systems give to connections.
+PORTS = range(20000, 32768)
 #: Seconds that an actor has to start in, once there is room for it.
 ACTOR_S = 120.0
 #: As of a task that SIGKILL has ended: who lost his actor has not ended by himself.
@@ -51,7 +54,8 @@ class TaskActor:
         """The address of the node, and a port there that is kept: this one, or any. None: the one
         wanted is taken."""
         host = ray.util.get_node_ip_address()
-        self._ports = ReservedPorts(1, None if port is None else [port], host)
+        candidates = random.sample(PORTS, 256) if port is None else [port]
+        self._ports = ReservedPorts(1, candidates, host)
         return host, next(iter(self._ports.ports), None)
 
     def run(self, python: str, config: dict[str, Any]) -> Iterator[bytes | int]:

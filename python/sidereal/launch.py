@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -206,9 +206,10 @@ def place_of(options: argparse.Namespace) -> Place:
         ray: Any = importlib.import_module("._launch_ray", __package__)
         place: Place = ray.OnRay(options)
         return place
-    places = {"local": ThisMachine, "ssh": OverSsh, "slurm": InAllocation}
-    out: Place = places[options.on](options)
-    return out
+    places: dict[str, Callable[[argparse.Namespace], Place]] = {
+        "local": ThisMachine, "ssh": OverSsh, "slurm": InAllocation,
+    }  # fmt: skip
+    return places[options.on](options)
 
 
 def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> str:

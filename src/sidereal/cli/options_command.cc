@@ -18,9 +18,8 @@ using Json = nlohmann::ordered_json;
 Json choices_of(const std::string& type) {
   Json choices = Json::array();
   const std::vector<std::string> parts = base::split(type, '|');
-  const bool are_names = parts.size() > 1 && std::all_of(type.begin(), type.end(), [](char c) {
-                           return c < 'A' || c > 'Z';
-                         });
+  const bool are_names = parts.size() > 1 && std::all_of(type.begin(), type.end(),
+                                                         [](char c) { return c < 'A' || c > 'Z'; });
   if (are_names) choices = parts;
   return choices;
 }
