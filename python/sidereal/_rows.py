@@ -219,7 +219,7 @@ class Rows:
                 yield self._batch(known, [[] for _ in range(count)], begin)
             return
         # The reader wants labels, and knows no rows: it is given what it is to read.
-        others = [one.column for one in (*spec.bucketized, *spec.sequences)]
+        others = [one.column for one in spec.bucketized] + [one.column for one in spec.sequences]
         names = list(dict.fromkeys([*spec.numeric, *spec.categorical, *others]))
         why = f"which {self._model.where} predicts from"
         places = [self._table.place(name, why) for name in names]

@@ -33,8 +33,14 @@ DataSpec spec_of(const std::string& file) {
   return spec;
 }
 
+ReadOptions batches_of(int64_t size) {
+  ReadOptions options;
+  options.batch_size = size;
+  return options;
+}
+
 Batch read(const DataSpec& spec) {
-  auto reader = Reader::open(spec, {.batch_size = 8});
+  auto reader = Reader::open(spec, batches_of(8));
   EXPECT_TRUE(reader.ok()) << reader.status();
   Batch batch;
   const auto some = (*reader)->next(&batch);
@@ -187,7 +193,7 @@ TEST(Vocabulary, MoreLabelsGroupsAndWeightsOfClasses) {
   EXPECT_THAT(std::string(inspect(spec).status().message()), HasSubstr("is not negative"));
   spec.class_weights.clear();
   spec.targets = {"c"};
-  EXPECT_THAT(std::string(Reader::open(spec, {.batch_size = 8})
+  EXPECT_THAT(std::string(Reader::open(spec, batches_of(8))
                               .value()
                               ->next(std::make_unique<Batch>().get())
                               .status()

@@ -38,6 +38,12 @@ std::string features_identity(const data::DataSpec& data) {
   features.multi_hot = data.multi_hot;
   features.bucketized = data.bucketized;
   features.crosses = data.crosses;
+  features.vocabularies = data.vocabularies;
+  features.sequences = data.sequences;
+  features.hash = data.hash;
+  features.targets = data.targets;
+  features.group = data.group;
+  features.class_weights = data.class_weights;
   if (features == data::DataSpec()) return "";
   return fmt::format("features:{:016x}", base::hash64(data::to_json(features)));
 }
