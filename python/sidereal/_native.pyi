@@ -1009,6 +1009,13 @@ def watch_silence(
     cluster: ClusterSpec, security: SecurityOptions, silence_s: float
 ) -> SilenceWatch: ...
 
+class StatusClient:
+    """Asks the tasks of a cluster for their figures."""
+
+    @staticmethod
+    def create(target: str, security: SecurityOptions, limit_s: float) -> StatusClient: ...
+    def staleness(self, limit_s: float) -> list[tuple[str, int, list[tuple[int, int, int]]]]: ...
+
 class SecurityOptions:
     """Who may connect."""
 

@@ -66,6 +66,12 @@ def test_a_training_writes_its_figures(run, clicks, tmp_path, protocol):
     assert "| variable | shape | optimizer |" in text.tensor_proto.string_val[0].decode()
 
 
+def stale_tags(found):
+    """Those of tables."""
+    return [tag for tag in found.Tags()["scalars"]
+            if tag.startswith("staleness/") and tag != "staleness/other_variables"]
+
+
 def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
     launcher = Launcher([program, "train", "--data", clicks[0], *DEEP, "--epochs", "1000000",
                          "--ps", "1", "--workers", "2", "--tensorboard", tmp_path])
@@ -74,7 +80,8 @@ def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
         until = time.monotonic() + PATIENCE_S
         found = accumulated(tmp_path)
         # Shares are those of what was between two looks.
-        while len(found.Tags()["scalars"]) < 14 and time.monotonic() < until:
+        while ("waiting/worker_1" not in found.Tags()["scalars"]
+               or not stale_tags(found)) and time.monotonic() < until:
             found = accumulated(tmp_path)
     finally:
         launcher.clean_up()
@@ -85,6 +92,14 @@ def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
         for tag in ("steps_per_s", "bytes_in_per_s", "bytes_out_per_s"):
             assert all(event.value >= 0 for event in found.Scalars(f"rates/{tag}/{worker}"))
     assert np.isfinite([event.value for event in found.Scalars("train/loss")]).all()
+    assert stale_tags(found)
+    for tag in stale_tags(found):
+        means = {event.step: event.value for event in found.Scalars(tag)}
+        for event in found.Histograms(f"histogram_of_{tag}"):
+            value = event.histogram_value
+            assert value.num == sum(value.bucket) > 0
+            assert 0 <= value.min <= means[event.step] <= value.max <= value.bucket_limit[-1]
+            assert means[event.step] == pytest.approx(value.sum / value.num, rel=1e-6)
 
 
 def test_a_folder_that_cannot_be_written_ends_it_before_the_first_step(run, clicks, tmp_path):

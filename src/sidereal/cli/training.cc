@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "sidereal/data/statistics.h"
 #include "sidereal/data/vocabulary.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/service/staleness.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
 
@@ -72,8 +74,11 @@ std::string figures(const TrainingJob& job, const train::EvalResult& r) {
   return fmt::format("loss {:.4f}", r.loss);
 }
 
-Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
-                             train::FigureLog* log) {
+/// How long a task has to say what nobody misses.
+constexpr std::chrono::milliseconds kGlanceDeadline(500);
+
+Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, train::FigureLog* log,
+                             service::StatusClient* status) {
   train::FitOptions options = job.fit;
   options.cancelled = interrupted;
   ProgressPrinter printer(
@@ -85,7 +90,9 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
   bool is_first = true;
   options.on_progress = [&](const train::Progress& p) {
     if (!job.quiet) printer.update(p);
-    if (log != nullptr) log->progress(p);
+    if (log != nullptr) {
+      log->progress(p, [&] { return service::staleness_of(status->ask(kGlanceDeadline)); });
+    }
     if (!std::exchange(is_first, false) || !(p.loss > kHighLoss) || !job.has_auc()) return;
     if (const std::string why = about_loss(job, p.loss); !why.empty()) options.on_warning(why);
   };
@@ -195,7 +202,9 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
   }
-  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get()));
+  SR_ASSIGN_OR_RETURN(const std::unique_ptr<service::StatusClient> status,
+                      service::StatusClient::create(cluster->spec(), cluster->security()));
+  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get()));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome->fit);
   print_checkpoints(outcome->fit.checkpoints);
