@@ -9,11 +9,6 @@ set(CMAKE_FIND_PACKAGE_PREFER_CONFIG OFF)
 set(THREADS_PREFER_PTHREAD_FLAG OFF)
 include(${CMAKE_CURRENT_LIST_DIR}/dependencies.cmake)
 sidereal_find(CLI11 CONFIG)
-# A header; its library is made with exceptions.
-find_path(SIDEREAL_TOML_INCLUDE toml++/toml.h)
-if(NOT SIDEREAL_TOML_INCLUDE)
-  sidereal_missing(toml++)
-endif()
 
 macro(sidereal_program variable name)
   find_program(${variable} ${name})

@@ -1,15 +1,11 @@
 #include "sidereal/data/toml.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <cmath>
-#include <utility>
 #include <vector>
 
-// Nothing of ours throws; and without its library, which is compiled otherwise.
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
+#include "sidereal/base/strings.h"
 
 namespace sidereal::data {
 
@@ -18,80 +14,198 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Of a key with dots: its tables go one in another, and the library's go one after the other.
-constexpr int64_t kDotsMax = 1000;
+constexpr int kDepthMax = 32;
 
-/// Keys with more parts than anybody writes would end the stack.
-Status check_dots(std::string_view text) {
-  for (int line = 1; !text.empty(); ++line) {
-    const std::string_view one = text.substr(0, text.find('\n'));
-    if (std::ranges::count(one, '.') > kDotsMax) {
-      return invalid_argument("line {}: there are more than {} dots", line, kDotsMax);
+class TomlReader {
+ public:
+  explicit TomlReader(std::string_view text) : rest_(text) {}
+
+  Result<Json> read() {
+    Json root = Json::object();
+    Json* table = &root;
+    while (skip_to_something()) {
+      if (take('[')) {
+        SR_ASSIGN_OR_RETURN(table, open_table(&root));
+      } else {
+        SR_RETURN_IF_ERROR(read_pair(table));
+      }
+      skip_blanks();
+      if (!rest_.empty() && rest_[0] != '\n' && rest_[0] != '#') {
+        return wrong("something stands behind the end of a value or table");
+      }
     }
-    text.remove_prefix(std::min(one.size() + 1, text.size()));
+    return root;
   }
-  return {};
-}
 
-Result<Json> to_json(const toml::node& node);
-
-/// In the order of the file, which tables of the library do not keep.
-Result<Json> object_of(const toml::table& table) {
-  std::vector<std::pair<const toml::key*, const toml::node*>> entries;
-  for (const auto& [key, node] : table) entries.emplace_back(&key, &node);
-  std::ranges::stable_sort(entries, {}, [](const auto& entry) {
-    const toml::source_position at = entry.first->source().begin;
-    return std::pair(at.line, at.column);
-  });
-  Json out = Json::object();
-  for (const auto& [key, node] : entries) {
-    SR_ASSIGN_OR_RETURN(out[std::string(key->str())], to_json(*node));
+ private:
+  template <class... Args>
+  Status wrong(fmt::format_string<Args...> text, Args&&... args) const {
+    return invalid_argument("line {}: {}", line_, fmt::format(text, std::forward<Args>(args)...));
   }
-  return out;
-}
 
-Result<Json> list_of(const toml::array& array) {
-  Json out = Json::array();
-  for (const toml::node& node : array) {
-    SR_ASSIGN_OR_RETURN(Json value, to_json(node));
-    out.push_back(std::move(value));
+  bool take(char c) {
+    if (rest_.empty() || rest_[0] != c) return false;
+    if (c == '\n') ++line_;
+    rest_.remove_prefix(1);
+    return true;
   }
-  return out;
-}
 
-Result<Json> to_json(const toml::node& node) {
-  if (const toml::table* const table = node.as_table()) return object_of(*table);
-  if (const toml::array* const array = node.as_array()) return list_of(*array);
-  if (const auto* const text = node.as_string()) return Json(text->get());
-  if (const auto* const truth = node.as_boolean()) return Json(truth->get());
-  if (const auto* const whole = node.as_integer()) return Json(whole->get());
-  const auto* const number = node.as_floating_point();
-  if (number != nullptr && std::isfinite(number->get())) return Json(number->get());
-  return invalid_argument("line {}: {} is no value here; texts stand in quotes",
-                          node.source().begin.line,
-                          number != nullptr ? "what is not finite" : "a date or a time");
-}
+  void skip_blanks() {
+    while (take(' ') || take('\t') || take('\r')) continue;
+  }
+
+  /// Over comments and line ends; false at the end.
+  bool skip_to_something() {
+    while (true) {
+      skip_blanks();
+      if (take('#')) {
+        rest_.remove_prefix(std::min(rest_.find('\n'), rest_.size()));
+      } else if (!take('\n')) {
+        return !rest_.empty();
+      }
+    }
+  }
+
+  Result<Json*> open_table(Json* root) {
+    if (take('[')) return wrong("lists of tables are not taken");
+    SR_ASSIGN_OR_RETURN(const auto keys, read_keys());
+    if (!take(']')) return wrong("a table's name ends with ]");
+    SR_ASSIGN_OR_RETURN(Json* const at, walk(root, keys));
+    std::string name;
+    for (const std::string& key : keys) name += key + '\n';
+    for (const std::string& one : opened_) {
+      if (one == name) return wrong("the table '{}' stands there twice", keys.back());
+    }
+    opened_.push_back(name);
+    return at;
+  }
+
+  Result<Json*> walk(Json* at, const std::vector<std::string>& keys) const {
+    for (const std::string& key : keys) {
+      Json& next = (*at)[key];
+      if (next.is_null()) next = Json::object();
+      if (!next.is_object()) return wrong("'{}' has a value already", key);
+      at = &next;
+    }
+    return at;
+  }
+
+  Status read_pair(Json* table) {
+    SR_ASSIGN_OR_RETURN(auto keys, read_keys());
+    if (!take('=')) return wrong("'{}' is followed by no =", keys.back());
+    const std::string last = std::move(keys.back());
+    keys.pop_back();
+    SR_ASSIGN_OR_RETURN(Json* const at, walk(table, keys));
+    if (at->contains(last)) return wrong("'{}' stands there twice", last);
+    skip_blanks();
+    SR_ASSIGN_OR_RETURN((*at)[last], read_value(0));
+    return {};
+  }
+
+  Result<std::vector<std::string>> read_keys() {
+    std::vector<std::string> keys;
+    do {
+      skip_blanks();
+      if (!rest_.empty() && (rest_[0] == '"' || rest_[0] == '\'')) {
+        SR_ASSIGN_OR_RETURN(auto key, read_string());
+        keys.push_back(std::move(key));
+      } else {
+        size_t end = 0;
+        while (end < rest_.size() && is_bare(rest_[end])) ++end;
+        if (end == 0) return wrong("a key is expected; others than a-z, 0-9, _ and - need quotes");
+        keys.emplace_back(rest_.substr(0, end));
+        rest_.remove_prefix(end);
+      }
+      skip_blanks();
+    } while (take('.'));
+    return keys;
+  }
+
+  static bool is_bare(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  }
+
+  Result<std::string> read_string() {
+    const char quote = rest_[0];
+    rest_.remove_prefix(1);
+    std::string out;
+    while (!rest_.empty() && rest_[0] != quote && rest_[0] != '\n') {
+      const char c = rest_[0];
+      rest_.remove_prefix(1);
+      if (c != '\\' || quote == '\'') {
+        out += c;
+        continue;
+      }
+      constexpr std::string_view kEscapes = "\"\\tnr";
+      constexpr std::string_view kMeant = "\"\\\t\n\r";
+      const size_t at = rest_.empty() ? std::string_view::npos : kEscapes.find(rest_[0]);
+      if (at == std::string_view::npos) {
+        return wrong("a backslash in a string is followed by one of \" \\ t n r");
+      }
+      out += kMeant[at];
+      rest_.remove_prefix(1);
+    }
+    if (!take(quote)) return wrong("a string has no closing quote on its line");
+    return out;
+  }
+
+  Result<Json> read_value(int depth) {
+    if (rest_.empty()) return wrong("a value is expected");
+    if (rest_[0] == '"' || rest_[0] == '\'') {
+      SR_ASSIGN_OR_RETURN(auto text, read_string());
+      return Json(std::move(text));
+    }
+    if (take('[')) return read_list(depth);
+    const size_t end = std::min(rest_.find_first_of(" \t\r\n,]#"), rest_.size());
+    const std::string word(rest_.substr(0, end));
+    rest_.remove_prefix(end);
+    if (word == "true" || word == "false") return Json(word == "true");
+    if (const Result<int64_t> whole = base::parse_int(word); whole.ok()) return Json(*whole);
+    const Result<double> number = base::parse_double(word);
+    if (number.ok() && std::isfinite(*number)) return Json(*number);
+    return wrong("'{}' is no value; texts stand in quotes", word);
+  }
+
+  Result<Json> read_list(int depth) {
+    if (depth == kDepthMax) return wrong("lists in lists: at most {}", kDepthMax);
+    Json out = Json::array();
+    while (true) {
+      if (!skip_to_something()) return wrong("a list has no ]");
+      if (take(']')) return out;
+      SR_ASSIGN_OR_RETURN(Json value, read_value(depth + 1));
+      out.push_back(std::move(value));
+      if (!skip_to_something()) return wrong("a list has no ]");
+      if (take(']')) return out;
+      if (!take(',')) return wrong("values of a list have commas between them");
+    }
+  }
+
+  std::string_view rest_;
+  int line_ = 1;
+  std::vector<std::string> opened_;
+};
 
 }  // namespace
 
-Result<Json> parse_toml(std::string_view text) {
-  SR_RETURN_IF_ERROR(check_dots(text));
-  const toml::parse_result parsed = toml::parse(text);
-  if (parsed) return object_of(parsed.table());
-  const toml::parse_error& wrong = parsed.error();
-  return invalid_argument("line {}: {}", wrong.source().begin.line, wrong.description());
-}
+Result<Json> parse_toml(std::string_view text) { return TomlReader(text).read(); }
 
 std::string toml_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < ' ' || c == '\x7F') {
-      out += fmt::format("\\u{:04X}", static_cast<int>(c));
-    } else {
-      out += c;
+    if (c == '"' || c == '\\') out += '\\';
+    switch (c) {
+      case '\t':
+        out += "\\t";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      default:
+        out += c;
     }
   }
   return out + '"';

@@ -8,8 +8,9 @@
 
 namespace sidereal::data {
 
-/// TOML as the JSON object that says the same, in the order of the text. kInvalidArgument with the
-/// line for what is no TOML, and for dates, times and numbers that are not finite.
+/// TOML as the JSON object that says the same. Taken are tables, keys with dots, strings of one
+/// line, numbers, true and false, and lists; kInvalidArgument with the line for anything else, and
+/// for a key that stands twice.
 Result<nlohmann::ordered_json> parse_toml(std::string_view text);
 
 /// A string as TOML has it, in quotes.
