@@ -125,9 +125,8 @@ ServedModel function_model(const eager::LocalFunction& function, nb::handle capt
   std::vector<tensor::Tensor> values;
   for (const nb::handle item : captures) values.push_back(nb::cast<const Value&>(item).tensor);
   const int threads = const_cast<Engine&>(engine).context().intra_op_threads();
-  return {value_of(without_gil([&] {
-    return serving::FunctionModel::create(function.def(), std::move(values), threads);
-  }))};
+  return {value_of(without_gil(
+      [&] { return serving::FunctionModel::create(function.def(), std::move(values), threads); }))};
 }
 
 /// Answers on their way to an event loop, which is told by a descriptor that there are some.

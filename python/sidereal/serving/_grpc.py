@@ -115,7 +115,8 @@ class Grpc:
         except errors.Error as error:
             call.refuse(error.code, error.message)
         except DecodeError as error:
-            call.refuse(errors.InvalidArgumentError.code, f"the request is no {call.method}: {error}")
+            why = f"the request is no message of {call.method}: {error}"
+            call.refuse(errors.InvalidArgumentError.code, why)
         except Exception as error:  # noqa: BLE001 - whoever asked is told.
             call.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
 

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
 from .. import _native
 
-#: Bounds of times, those that were above all at last, and their sum: as the native side has them.
+#: Bounds, how many came by each, those above all last, and the sum: as the native side has them.
 _Times = tuple[Sequence[float], Sequence[int], float]
 
 
@@ -97,9 +97,9 @@ class Metrics:
 def _add(family: HistogramMetricFamily, labels: Sequence[str], found: _Times) -> None:
     bounds, counts, total = found
     buckets, count = [], 0
-    for bound, more in zip((*bounds, "+Inf"), counts):
+    for bound, more in zip((*map(repr, map(float, bounds)), "+Inf"), counts):
         count += more
-        buckets.append((bound if isinstance(bound, str) else repr(float(bound)), float(count)))
+        buckets.append((bound, float(count)))
     family.add_metric(labels, buckets, total)
 
 

@@ -131,9 +131,9 @@ Batcher::Taken Batcher::take(Clock::time_point now) {
   while (!queue_.empty()) {
     const std::shared_ptr<Waiting>& first = queue_.front();
     if (first->is_open() && first->deadline_ > now) {
-      const bool is_other = !taken.empty() && (first->rows_ < 0 ||
-                                               rows + first->rows_ > options_.rows_max ||
-                                               !first->goes_with(*taken.front()));
+      const bool is_other =
+          !taken.empty() && (first->rows_ < 0 || rows + first->rows_ > options_.rows_max ||
+                             !first->goes_with(*taken.front()));
       if (is_other) break;
       taken.push_back(first);
       rows += first->count();

@@ -89,8 +89,8 @@ class Batcher {
   /// Has a request answered, at its deadline at the latest where somebody says sweep(). `columns`
   /// have the dtypes of the inputs.
   /// Errors: kResourceExhausted when too many rows wait; kUnavailable after close().
-  Result<std::shared_ptr<Waiting>> submit(Columns columns, int64_t rows,
-                                          Clock::time_point deadline, Waiting::Done done);
+  Result<std::shared_ptr<Waiting>> submit(Columns columns, int64_t rows, Clock::time_point deadline,
+                                          Waiting::Done done);
   /// Has what waits run.
   void flush();
   /// Tells those whose time is over. True while anything waits.

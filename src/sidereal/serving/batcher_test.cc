@@ -12,8 +12,8 @@
 namespace sidereal::serving {
 namespace {
 
-using ::testing::ElementsAre;
 using tensor::Shape;
+using ::testing::ElementsAre;
 
 /// Gives 10 x, notes the rows of each call, refuses negative numbers, and waits at a closed gate.
 class Tens final : public Model {
@@ -55,12 +55,11 @@ class BatcherTest : public ::testing::Test {
   void make(const BatchOptions& options = {}) {
     auto model = std::make_unique<Tens>();
     model_ = model.get();
-    batcher_ = std::make_unique<Batcher>("f", std::move(model), options,
-                                         std::make_shared<BatchFigures>());
+    batcher_ =
+        std::make_unique<Batcher>("f", std::move(model), options, std::make_shared<BatchFigures>());
   }
 
-  Result<std::shared_ptr<Waiting>> ask(const std::vector<float>& x, int place,
-                                       bool by_rows = true,
+  Result<std::shared_ptr<Waiting>> ask(const std::vector<float>& x, int place, bool by_rows = true,
                                        std::chrono::seconds limit = std::chrono::seconds(100)) {
     const auto count = static_cast<int64_t>(x.size());
     return batcher_->submit({Tensor::of<float>(Shape{count}, x)}, by_rows ? count : -1,

@@ -123,7 +123,7 @@ class GrpcFront::Impl {
   std::atomic<int> calls_ = 0;  // That have come and are not gone.
   std::atomic<bool> is_stopping_ = false;
   std::atomic<bool> is_down_ = false;  // The server: nothing new comes to the queue.
-  bool is_shut_ = false;  // The thread's.
+  bool is_shut_ = false;               // The thread's.
   // Batchers of calls that have come: to be flushed, and with something that waits. The thread's.
   std::vector<std::shared_ptr<const Version>> busy_;
   bool is_flushed_ = true;
@@ -245,8 +245,8 @@ Status GrpcFront::Impl::start() {
   builder.RegisterService(&predictions_);
   builder.RegisterService(&models_);
   queue_ = builder.AddCompletionQueue();
-  builder.SetMaxReceiveMessageSize(static_cast<int>(
-      std::min<size_t>(options_.message_bytes, std::numeric_limits<int>::max())));
+  builder.SetMaxReceiveMessageSize(
+      static_cast<int>(std::min<size_t>(options_.message_bytes, std::numeric_limits<int>::max())));
   builder.SetMaxSendMessageSize(-1);
   grpc::ResourceQuota quota("sidereal serving");
   quota.Resize(kBufferBytes + 2 * options_.message_bytes);
@@ -388,9 +388,8 @@ void GrpcFront::Impl::run() {
     bool ok = false;
     const bool looks = !is_flushed_;
     const auto until = std::chrono::system_clock::now() + (looks ? milliseconds(0) : kSweep);
-    const auto next = taken < kCallsAtOnce || !looks
-                          ? queue_->AsyncNext(&tag, &ok, until)
-                          : grpc::CompletionQueue::TIMEOUT;
+    const auto next = taken < kCallsAtOnce || !looks ? queue_->AsyncNext(&tag, &ok, until)
+                                                     : grpc::CompletionQueue::TIMEOUT;
     if (next == grpc::CompletionQueue::SHUTDOWN) return;
     if (next == grpc::CompletionQueue::TIMEOUT) {
       taken = 0;

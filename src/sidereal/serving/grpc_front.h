@@ -17,10 +17,10 @@
 namespace sidereal::serving {
 
 struct GrpcFrontOptions {
-  std::string address;                           ///< "host:port"; port 0: the system chooses.
-  security::SecurityOptions security;            ///< Certificates or nothing.
-  size_t message_bytes = size_t{32} << 20;       ///< Of a request.
-  int calls = 1024;                              ///< That are answered at a time.
+  std::string address;                      ///< "host:port"; port 0: the system chooses.
+  security::SecurityOptions security;       ///< Certificates or nothing.
+  size_t message_bytes = size_t{32} << 20;  ///< Of a request.
+  int calls = 1024;                         ///< That are answered at a time.
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  ///< Until an answer is there.
 };
 

@@ -15,9 +15,9 @@
 namespace sidereal::serving {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 /// Gives back what it gets, once its gate is open.
 class Echo final : public Model {

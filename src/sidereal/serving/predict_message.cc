@@ -490,9 +490,9 @@ Result<Tensor> read_tensor(std::string_view name, std::string_view message, size
   const bool is_content = !head.content.empty() && kind->dtype != DType::kString;
   const size_t needed = static_cast<size_t>(head.shape.num_elements()) * size_of(kind->dtype);
   if (is_content && head.content.size() != needed) {
-    return invalid_argument(
-        "input '{}' has {} bytes of content, and its shape {} of {} takes {}", name,
-        head.content.size(), text_of(head.shape), tensor::name_of(kind->dtype), needed);
+    return invalid_argument("input '{}' has {} bytes of content, and its shape {} of {} takes {}",
+                            name, head.content.size(), text_of(head.shape),
+                            tensor::name_of(kind->dtype), needed);
   }
   Tensor out = Tensor::empty(kind->dtype, head.shape);
   if (is_content) {
@@ -518,8 +518,8 @@ Result<Columns> read_columns(const PredictRequest& request, const Signature& sig
     if (!fits || given == request.inputs.rend()) return other_inputs(request, signature);
     SR_ASSIGN_OR_RETURN(Tensor made, read_tensor(input.name, given->message, bytes_max));
     if (made.dtype() != input.dtype) {
-      return invalid_argument("'{}' takes {}, and not {}", input.name,
-                              tensor::name_of(input.dtype), tensor::name_of(made.dtype()));
+      return invalid_argument("'{}' takes {}, and not {}", input.name, tensor::name_of(input.dtype),
+                              tensor::name_of(made.dtype()));
     }
     if (!has_shape(made.shape(), input.shape)) {
       std::vector<std::string> wanted;

@@ -13,10 +13,10 @@
 namespace sidereal::serving {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using tensor::DType;
 using tensor::Shape;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string varint(uint64_t value) {
   std::string out;
@@ -175,7 +175,8 @@ TEST(PredictMessage, ColumnsAreThoseOfTheSignature) {
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_EQ((*both)[0].shape(), (Shape{3, 2}));
   EXPECT_EQ(rows_of(*both, signature), 3);
-  const auto other = columns(input("a", a) + input("b", number(1, 3) + shape_of({1}) + number(7, 1)));
+  const auto other =
+      columns(input("a", a) + input("b", number(1, 3) + shape_of({1}) + number(7, 1)));
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(rows_of(*other, signature), -1);
   EXPECT_THAT(columns(input("a", a)).status().message(), HasSubstr("takes a, b; given are a"));
@@ -183,8 +184,8 @@ TEST(PredictMessage, ColumnsAreThoseOfTheSignature) {
               HasSubstr("given are a, b, c"));
   EXPECT_THAT(columns(input("a", b) + input("b", b)).status().message(),
               HasSubstr("'a' takes float32, and not int32"));
-  EXPECT_THAT(columns(input("b", b) + input("a", number(1, 1) + shape_of({2}) +
-                                                      bytes(4, raw({1.0F, 2.0F}))))
+  EXPECT_THAT(columns(input("b", b) +
+                      input("a", number(1, 1) + shape_of({2}) + bytes(4, raw({1.0F, 2.0F}))))
                   .status()
                   .message(),
               HasSubstr("'a' has the shape [2], and the model takes [?, 2]"));
@@ -197,8 +198,9 @@ TEST(PredictMessage, AnAnswerHasTheOutputsThatAreWanted) {
   request.output_filter = {"z"};
   const auto wanted = wanted_outputs(request, signature);
   ASSERT_TRUE(wanted.ok());
-  const std::vector<Tensor> outputs = {Tensor::of<float>(Shape{2}, std::vector<float>{1, 2}),
-                                       Tensor::strings(Shape{2}, std::vector<std::string>{"p", ""})};
+  const std::vector<Tensor> outputs = {
+      Tensor::of<float>(Shape{2}, std::vector<float>{1, 2}),
+      Tensor::strings(Shape{2}, std::vector<std::string>{"p", ""})};
   const auto made = write_predict_response(version, signature, *wanted, outputs);
   ASSERT_TRUE(made.ok());
   const std::string tensor = number(1, 7) + shape_of({2}) + bytes(8, "p") + bytes(8, "");
