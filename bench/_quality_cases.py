@@ -69,8 +69,8 @@ FIRST = (
     Case("frappe", "autoint", _DEEP_ON_FRAPPE),
     Case("frappe", "autoint_plus", _DEEP_ON_FRAPPE),
     Case("opinions", "lr", Shape(), 1e-2),
-    Case("opinions", "fm", Shape(16, l2=1e-5), 2e-3),
-    Case("opinions", "ffm", Shape(16, l2=1e-5), 2e-3),
+    Case("opinions", "fm", Shape(16, l2=2e-6, l2_linear=2e-6), 5e-3),
+    Case("opinions", "ffm", Shape(16, l2=5e-6, l2_linear=5e-6), 2e-3),
     *(
         Case("opinions", model, _ON_OPINIONS)
         for model in (
