@@ -314,7 +314,8 @@ def _line(
     paper: dict[str, Published],
 ) -> list[str]:  # fmt: skip
     known, other = published.get(model), paper.get(model)
-    cells = [SHOWN[model], ", ".join(f"{row['ours']:.4f}" for row in rows), f"{mean(rows):.4f}"]
+    cells = [SHOWN[model], ", ".join(f"{row['ours']:.4f}" for row in rows)]
+    cells.append(f"{mean(rows):.4f}" if len(rows) > 1 else "")
     if published:
         is_near = mean(rows) >= rows[0]["target"]
         cells += [f"{known.auc:.4f}", "yes" if is_near else "no"] if known else ["", ""]
