@@ -8,23 +8,27 @@ import sys
 from typing import NoReturn
 
 from . import (
+    _compare_command,
     _evaluate_command,
     _export_command,
     _plot,
     _predict_command,
+    _runs_command,
     _serve_model_command,
     launch,
 )
 from .cluster import program_path
 
-#: `launch` starts Python scripts, `plot` draws learning curves; the others make and run what models
-#: are exported to.
+#: `launch` starts Python scripts, `plot` draws learning curves, `runs` and `compare` look at
+#: trainings; the others make and run what models are exported to.
 _COMMANDS = {
+    "compare": _compare_command.main,
     "evaluate": _evaluate_command.main,
     "export": _export_command.main,
     "launch": launch.main,
     "plot": _plot.main,
     "predict": _predict_command.main,
+    "runs": _runs_command.main,
     "serve-model": _serve_model_command.main,
 }
 
