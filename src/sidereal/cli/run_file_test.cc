@@ -22,6 +22,7 @@ class ARunFile : public ::testing::Test {
     job_.data.files = {write("a.csv", "label,x\n1,2\n"), write("b.csv", "label,x\n")};
     job_.fit.checkpoints.directory = folder_ + "/run";
     job_.fit.epochs = 3;
+    job_.model.optimizer.parameters["learning_rate"] = 0.001;
     job_.asked = {{"data", "Data", {"a.csv"}},
                   {"weight", "Data", ""},
                   {"lr", "Training", nullptr},
