@@ -9,24 +9,28 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from . import (
+    _compare_command,
     _completion_command,
     _evaluate_command,
     _export_command,
     _plot,
     _predict_command,
+    _runs_command,
     _serve_model_command,
     launch,
 )
 from .cluster import program_path
 
-#: `launch` starts Python scripts, `plot` draws learning curves; the others make and run what models
-#: are exported to.
+#: `launch` starts Python scripts, `plot` draws learning curves, `runs` and `compare` look at
+#: trainings; the others make and run what models are exported to.
 _MODULES = {
+    "compare": _compare_command,
     "evaluate": _evaluate_command,
     "export": _export_command,
     "launch": launch,
     "plot": _plot,
     "predict": _predict_command,
+    "runs": _runs_command,
     "serve-model": _serve_model_command,
 }
 

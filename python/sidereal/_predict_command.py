@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import errors
+from ._config_file import add_config_option, parse
 from ._files import written_whole
 from ._predictors import one_output, open_model
 from ._rows import Rows
@@ -55,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
         "else an input x is the column x, or the columns x_0, x_1, ... A label is not needed.",
     )
     add_model_options(out)
+    add_config_option(out)
     out.add_argument("--data", required=True, metavar="FILE", help="rows, plain or gzip")
     out.add_argument("--out", default="-", metavar="FILE", help="CSV; - is standard output (-)")
     out.add_argument(
@@ -126,7 +128,7 @@ def failed(command: str, error: Exception) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """`sidereal predict ARGUMENTS`: the exit code."""
-    options = parser().parse_args(arguments)
+    options = parse(parser(), arguments)
     try:
         done = predict(options)
     except (errors.Error, OSError, ValueError) as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +25,7 @@ from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from ._usage import explains, real, whole
-from .cluster import Cluster
+from .cluster import Cluster, LocalCluster
 from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
@@ -37,6 +39,11 @@ class VariableInfo:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+
+def _tell(text: str) -> None:
+    """What people should know while fit() goes on, as the command line has it."""
+    print(f"sidereal: warning: {text}", file=sys.stderr, flush=True)
 
 
 class _ModelGraph(Graph):
@@ -220,6 +227,8 @@ class Model:
         compute_dtype: Any = "float32",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
+        restore_best_weights: bool | None = None,
+        group: str | None = None,
         steps_max: int = 0,
         record_losses: bool = False,
         verbose: bool = True,
@@ -239,8 +248,13 @@ class Model:
         cluster: needed the first time; then the one used last is meant.
         learning_rate_decay: the learning rate is multiplied by it after each epoch.
         validation: evaluated after each epoch. patience: stop after so many epochs without a better
-        validation AUC, or loss where there is no AUC. shuffle: the order of rows differs from epoch
-        to epoch.
+        validation AUC, or loss where there is no AUC. restore_best_weights: after fit() the model
+        is as it was after the best epoch (FitResult.best_epoch), and so is the last checkpoint;
+        None: with `patience`. What is best is kept in checkpoint_dir/best, or without one in a
+        temporary folder; running servers need checkpoint_dir for it. group: a column whose equal
+        values make rows a group, such as users, for grouped AUC and NDCG of validation data: one
+        of int64, or a categorical one of csv files.
+        shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
         synchronous: lanes of workers are replicas that train in step, as with TensorFlow's
@@ -282,6 +296,10 @@ class Model:
             raise InvalidArgumentError(
                 f"patience is {patience} and there is no validation, whose figure it watches"
             )
+        if restore_best_weights and validation is None:
+            raise InvalidArgumentError(
+                "restore_best_weights is True and there is no validation, which says what is best"
+            )
         if trace is not None:
             check_writable(trace)
         if not 1 <= steps_in_flight <= 64:
@@ -314,8 +332,10 @@ class Model:
             )
             valid: Any = validation
             if validation is not None:
-                valid = files.enter_context(_arrays.as_spec(inputs, validation, binary=binary))
-            self._name_unread(data)
+                valid = files.enter_context(
+                    _arrays.as_spec(inputs, validation, binary=binary, group=group)
+                )
+            self._name_unread(data, group)
             trainer = self._place(cluster)
             options = _native.FitOptions()
             options.batch_size = batch_size
@@ -326,6 +346,12 @@ class Model:
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
+            options.group = group or ""
+            wanted = patience > 0 if restore_best_weights is None else restore_best_weights
+            best = self._best_directory(wanted, checkpoint_dir, restore_best_weights is None)
+            if best is not None:
+                options.restore_best = True
+                options.best_directory = files.enter_context(best)
             options.steps_max = steps_max
             options.record_losses = record_losses
             if checkpoint_dir is not None:
@@ -349,7 +375,7 @@ class Model:
                         on_progress(progress)
 
                 callback = on_progress if printer is None else show
-                result = trainer.fit(spec.to_json(), options, valid_json, callback)
+                result = trainer.fit(spec.to_json(), options, valid_json, callback, _tell)
                 if printer is not None:
                     printer.finish(result)
             if trace is not None:
@@ -362,14 +388,15 @@ class Model:
         *,
         cluster: Cluster | None = None,
         batch_size: int = 4096,
+        group: str | None = None,
     ) -> EvalResult:
-        """The loss on `data`, and AUC (exact) and log loss of a model of probabilities, computed by
-        all workers."""
+        """The loss on `data`, and AUC (exact), log loss and others of a model of probabilities,
+        computed by all workers. group: as in fit()."""
         compiled = self._need_compiled()
         data = self._known_data(data)
-        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary)
+        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary, group=group)
         with self._exclusively(), columns as spec:
-            return self._place(cluster).evaluate(spec.to_json(), batch_size)
+            return self._place(cluster).evaluate(spec.to_json(), batch_size, group or "")
 
     def predict(
         self,
@@ -405,13 +432,31 @@ class Model:
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
 
-    def _name_unread(self, data: Any) -> None:
+    def _best_directory(
+        self, wanted: bool, checkpoint_dir: str | os.PathLike[str] | None, by_default: bool
+    ) -> contextlib.AbstractContextManager[str] | None:
+        """Where the best weights are kept; None when they are not."""
+        if not wanted:
+            return None
+        if checkpoint_dir is not None:
+            return contextlib.nullcontext(os.path.join(os.fspath(checkpoint_dir), "best"))
+        if isinstance(self._cluster, LocalCluster):
+            return tempfile.TemporaryDirectory(prefix="sidereal-best-")
+        if by_default:
+            return None
+        raise InvalidArgumentError(
+            "restore_best_weights on running servers needs checkpoint_dir, where they keep the "
+            "best weights"
+        )
+
+    def _name_unread(self, data: Any, group: str | None) -> None:
         """Warns of columns that fit() was given and the model does not read."""
         columns = _arrays.table_columns(data)
         if not isinstance(columns, Mapping):
             return
         known = [one[0] for one in self._need_compiled().inputs]
-        unread = [str(name) for name in columns if name not in known and name != _arrays.LABEL]
+        read = {*known, _arrays.LABEL, group}
+        unread = [str(name) for name in columns if name not in read]
         if unread:
             warnings.warn(
                 f"the model does not read these columns of the data: {', '.join(unread)}; its "

@@ -55,6 +55,7 @@ Status plan_model(const TrainArguments& a, TrainingJob* job) {
   m.l2_embedding = a.l2_embedding;
   m.l2_linear = a.l2_linear;
   m.l2_dense = a.l2_dense;
+  m.warmup_steps = a.warmup_steps;
   SR_ASSIGN_OR_RETURN(const auto parameters, parse_parameters(a.optimizer_parameters));
   SR_ASSIGN_OR_RETURN(m.optimizer, train::make_optimizer(a.optimizer, a.learning_rate, parameters));
   m.seed = a.seed;
@@ -74,6 +75,29 @@ Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
   return base::invalid_argument(
       "--trace-steps is '{}'; it must be two numbers of steps, the first below the second: 10:30",
       text);
+}
+
+/// What is done with the figures of validation data.
+Status plan_validation(const TrainArguments& a, TrainingJob* job) {
+  const bool has_valid = job->valid.has_value();
+  if (a.patience > 0 && !has_valid) return base::invalid_argument("--patience needs --valid");
+  if (a.restore_best.value_or(false) && !has_valid) {
+    return base::invalid_argument("--restore-best needs --valid, which says which epoch is best");
+  }
+  job->fit.group = a.group;
+  if (!a.group.empty() && !has_valid && !job->test.has_value()) {
+    return base::invalid_argument("--group needs --valid or --test, whose rows it puts together");
+  }
+  const bool has_files = !a.checkpoint_dir.empty();
+  if (!has_files && !a.cluster.empty()) {
+    if (!a.restore_best.value_or(false)) return {};
+    return base::invalid_argument(
+        "--restore-best with --cluster needs --checkpoint-dir, where parameter servers keep the "
+        "best weights");
+  }
+  job->fit.restore_best = a.restore_best.value_or(a.patience > 0);
+  job->keeps_best_apart = job->fit.restore_best && !has_files;
+  return {};
 }
 
 Status plan_rest(const TrainArguments& a, TrainingJob* job) {
@@ -112,9 +136,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
     return base::invalid_argument(
         "--on-ps-loss restore needs --checkpoint-dir, from which what was lost is restored");
   }
-  if (a.patience > 0 && !job->valid.has_value()) {
-    return base::invalid_argument("--patience needs --valid");
-  }
+  SR_RETURN_IF_ERROR(plan_validation(a, job));
   job->local.ps = a.ps;
   job->local.workers = a.workers;
   job->local.ps_lanes = a.ps_lanes;
@@ -140,6 +162,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->trace_path = a.trace;
   if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
+  job->asked = a.asked;
   return {};
 }
 
@@ -248,6 +271,18 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
   whole(command->add_option("--patience", a->patience,
                             "stop after so many epochs without a better validation AUC (0: never)"),
         0, 1 << 20)
+      ->group(group);
+  command
+      ->add_flag_function(
+          "--restore-best,!--no-restore-best", [a](int64_t times) { a->restore_best = times > 0; },
+          "the weights of the epoch with the best validation AUC are there again at the end "
+          "(by default with --patience)")
+      ->default_str("")
+      ->group(group);
+  whole(command->add_option("--warmup-steps", a->warmup_steps,
+                            "steps of all worker lanes in which the learning rate grows to its "
+                            "full value (0: none)"),
+        0, kLarge)
       ->group(group);
   command->add_option("--seed", a->seed, "decides first weights, dropout and shuffling")
       ->type_name("N")

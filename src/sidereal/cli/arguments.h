@@ -7,6 +7,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cli/training.h"
 #include "sidereal/security/credentials.h"
 
@@ -74,6 +75,9 @@ struct TrainArguments {
   std::string compute_dtype = "float32";
   double lr_decay = 1;
   int64_t patience = 0;
+  std::optional<bool> restore_best;
+  int64_t warmup_steps = 0;
+  std::string group;
   uint64_t seed = 0;
   // Checkpoints.
   std::string checkpoint_dir;
@@ -101,6 +105,8 @@ struct TrainArguments {
   std::string trace;
   std::string trace_steps = "10:30";
   bool quiet = false;
+  /// All of these as files have them.
+  std::vector<AskedOption> asked;
 };
 
 /// Adds the options of one part of the arguments to a subcommand; defaults are those `arguments`

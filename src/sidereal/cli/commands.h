@@ -21,7 +21,7 @@ void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
 void add_launch(CLI::App* app, Action* action);
 void add_plot(CLI::App* app, Action* action);
-/// export, predict, evaluate, serve-model.
+/// export, predict, runs, compare, evaluate, serve-model.
 void add_models_out(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
@@ -36,6 +36,8 @@ void add_version_flags(CLI::App* app);
 void add_completion(CLI::App* app, Action* action);
 /// "sidereal 0.1.0 (...)", on one line.
 std::string version_text();
+/// "0.1.0".
+std::string version_number();
 // Adds the subcommand `placement` of `graph`.
 void add_graph_placement(CLI::App* graph, Action* action);
 

@@ -232,6 +232,12 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
       ->type_name("FILE")
       ->default_str("")
       ->group(group);
+  command
+      ->add_option("--group", a->group,
+                   "a categorical column, such as of users: --valid and --test are judged within "
+                   "the rows of each value, too (grouped AUC, NDCG)")
+      ->type_name("COLUMN")
+      ->group(group);
   one_of(command->add_option("--format", a->format,
                              "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
                              "with a header line; libsvm: label index:value ..."),

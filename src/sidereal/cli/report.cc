@@ -19,9 +19,17 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json evaluation(const train::EvalResult& result) {
-  return {{"auc", number(result.auc)},           {"logloss", number(result.log_loss)},
-          {"loss", number(result.loss)},         {"rows", result.rows},
-          {"rows_skipped", result.rows_skipped}, {"seconds", number(result.seconds)}};
+  return {{"auc", number(result.auc)},
+          {"logloss", number(result.log_loss)},
+          {"pr_auc", number(result.quality.pr_auc)},
+          {"rmse", number(result.quality.rmse)},
+          {"calibration", number(result.quality.calibration)},
+          {"grouped_auc", number(result.quality.grouped_auc)},
+          {"ndcg", number(result.quality.ndcg)},
+          {"training_loss", number(result.training_loss)},
+          {"rows", result.rows},
+          {"rows_skipped", result.rows_skipped},
+          {"seconds", number(result.seconds)}};
 }
 
 Json config(const TrainingJob& job) {
@@ -50,6 +58,9 @@ Json config(const TrainingJob& job) {
                  {"compute_dtype", job.fit.compute_dtype},
                  {"lr_decay", job.fit.learning_rate_decay},
                  {"patience", job.fit.patience},
+                 {"restore_best", job.fit.restore_best},
+                 {"warmup_steps", m.warmup_steps},
+                 {"group", job.fit.group},
                  {"seed", m.seed},
                  {"format", std::string(data::name_of(job.data.format))},
                  {"data", job.data.files}};
@@ -96,6 +107,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                {"rows", fit.rows},
                {"rows_skipped", fit.rows_skipped},
                {"epochs", fit.epochs},
+               {"best_epoch", fit.best_epoch},
+               {"restored_best", fit.restored_best},
                {"loss", fit.steps > 0 ? number(fit.loss) : Json(nullptr)}};
   if (!outcome.error.ok()) {
     json["error"] = {{"code", std::string(base::code_name(outcome.error.code()))},

@@ -3,18 +3,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/commands.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/progress.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/cli/run_file.h"
 #include "sidereal/cli/table.h"
-#include "sidereal/data/statistics.h"
 #include "sidereal/data/vocabulary.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/service/staleness.h"
@@ -55,18 +61,48 @@ Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
   return app::start_local_cluster(job.local);
 }
 
-/// Of a model of probabilities: a fair coin has 0.69, whatever the data.
-constexpr double kHighLoss = 5;
-
-/// Why a loss may be so high; "" where numbers are not the reason.
-std::string about_loss(const TrainingJob& job, double loss) {
-  const auto largest = data::largest_scale(job.data);
-  if (!largest.ok() || largest->second < kHighLoss) return "";
-  return fmt::format(
-      "the loss is {:.4g}, where 0.69 is that of guessing: column '{}' has numbers up to {:.4g}; "
-      "scale it with --numeric-transform auto, or take it as categorical",
-      loss, largest->first, largest->second);
+/// ", pr auc 0.4012, rmse 0.3312, ..."; what there is none of is left out.
+std::string more_figures(const train::EvalResult& r) {
+  std::string out;
+  const data::Quality& q = r.quality;
+  for (const auto& [name, value] : {std::pair("pr auc", q.pr_auc),
+                                    {"rmse", q.rmse},
+                                    {"calibration", q.calibration},
+                                    {"grouped auc", q.grouped_auc},
+                                    {"ndcg", q.ndcg},
+                                    {"training loss", r.training_loss}}) {
+    if (std::isfinite(value)) out += fmt::format(", {} {:.4f}", name, value);
+  }
+  return out;
 }
+
+/// A folder that is there as long as this is.
+class TemporaryFolder {
+ public:
+  static Result<std::unique_ptr<TemporaryFolder>> create() {
+    std::error_code error;
+    std::string path =
+        (std::filesystem::temp_directory_path(error) / "sidereal-best-XXXXXX").string();
+    if (!error && mkdtemp(path.data()) != nullptr) {
+      return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(path));
+    }
+    return base::failed_precondition(
+        "no folder for the best weights can be made: {} ({}); name one by TMPDIR, or give "
+        "--checkpoint-dir or --no-restore-best",
+        path, error ? error.message() : std::strerror(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
 
 /// What is known of an evaluation: of probabilities more than the loss.
 std::string figures(const TrainingJob& job, const train::EvalResult& r) {
@@ -78,7 +114,7 @@ std::string figures(const TrainingJob& job, const train::EvalResult& r) {
 constexpr std::chrono::milliseconds kGlanceDeadline(500);
 
 Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, train::FigureLog* log,
-                             service::StatusClient* status) {
+                             service::StatusClient* status, RunFile* run) {
   train::FitOptions options = job.fit;
   options.cancelled = interrupted;
   ProgressPrinter printer(
@@ -87,24 +123,27 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
         std::fflush(stderr);
       },
       isatty(STDERR_FILENO) != 0, job.fit.epochs);
-  bool is_first = true;
   options.on_progress = [&](const train::Progress& p) {
     if (!job.quiet) printer.update(p);
     if (log != nullptr) {
       log->progress(p, [&] { return service::staleness_of(status->ask(kGlanceDeadline)); });
     }
-    if (!std::exchange(is_first, false) || !(p.loss > kHighLoss) || !job.has_auc()) return;
-    if (const std::string why = about_loss(job, p.loss); !why.empty()) options.on_warning(why);
   };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
     printer.finish();
-    print(fmt::format("epoch {}: valid {}\n", epoch, figures(job, r)));
+    print(fmt::format("epoch {}: valid {}{}\n", epoch, figures(job, r), more_figures(r)));
     if (log != nullptr) log->evaluated("valid", r);
+    run->evaluated(r);
   };
   options.on_warning = [&printer](const std::string& text) {
     printer.finish();
     std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
   };
+  std::unique_ptr<TemporaryFolder> best;
+  if (job.keeps_best_apart) {
+    SR_ASSIGN_OR_RETURN(best, TemporaryFolder::create());
+    options.best_directory = best->path();
+  }
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
@@ -119,6 +158,9 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
   if (result.epochs < job.fit.epochs && job.fit.steps_max == 0) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
                       job.fit.epochs));
+  }
+  if (result.restored_best) {
+    print(fmt::format("the weights are those of epoch {}, the best\n", result.best_epoch));
   }
 }
 
@@ -145,7 +187,8 @@ void print_checkpoints(const train::CheckpointReport& report) {
 }
 
 void print_test(const TrainingJob& job, const train::EvalResult& result) {
-  print(fmt::format("test: {} on {} rows\n", figures(job, result), result.rows));
+  print(fmt::format("test: {} on {} rows{}\n", figures(job, result), result.rows,
+                    more_figures(result)));
   if (result.best_auc.has_value()) {
     print(fmt::format("the best auc any model can reach on these rows is {:.4f}\n",
                       *result.best_auc));
@@ -180,7 +223,8 @@ Status check_outputs(const TrainingJob& job) {
   return {};
 }
 
-Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* outcome) {
+Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
+                TrainingOutcome* outcome) {
   SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
@@ -204,7 +248,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
   }
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<service::StatusClient> status,
                       service::StatusClient::create(cluster->spec(), cluster->security()));
-  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get()));
+  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get(), run));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome->fit);
   print_checkpoints(outcome->fit.checkpoints);
@@ -230,9 +274,13 @@ Status run_training(const TrainingJob& job) {
   SR_RETURN_IF_ERROR(check_outputs(job));
   SR_ASSIGN_OR_RETURN(const auto cluster, open_cluster(job));
   TrainingOutcome outcome;
-  outcome.error = train_on(job, cluster.get(), &outcome);
+  RunFile run(job, version_number());
+  outcome.error = run.begin();
+  if (outcome.error.ok()) outcome.error = train_on(job, cluster.get(), &run, &outcome);
   // What there is of results is written, however the training ended.
-  const Status written = write_outputs(job, outcome);
+  Status written = write_outputs(job, outcome);
+  const Status told = run.end(outcome, interrupted());
+  if (written.ok()) written = told;
   const Status stopped = cluster->stop();
   SR_RETURN_IF_ERROR(outcome.error);
   return written.ok() ? stopped : written;

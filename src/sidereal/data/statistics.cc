@@ -11,6 +11,7 @@
 #include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/data/line_reader.h"
+#include "sidereal/data/npy.h"
 #include "sidereal/data/numeric_transform.h"
 #include "sidereal/data/random.h"
 #include "sidereal/data/vocabulary.h"
@@ -310,6 +311,25 @@ Result<Transform> transform_of(const DataSpec& spec, const std::string& column) 
   return spec.numeric_transform;
 }
 
+/// largest_scale() of arrays: those of floats are numbers, and those of integers ids.
+Result<std::pair<std::string, double>> largest_of_arrays(const DataSpec& spec) {
+  std::pair<std::string, double> out;
+  for (const auto& [name, file] : spec.arrays) {
+    if (name == spec.label || name == "sample_weight") continue;
+    SR_ASSIGN_OR_RETURN(const NpyArray array, map_npy(file));
+    if (array.data.dtype() != tensor::DType::kFloat32) continue;
+    const auto values = array.data.data<const float>();
+    const int64_t rows = std::max<int64_t>(1, array.data.shape().dim(0));
+    const auto width = values.size() / static_cast<size_t>(rows);
+    const auto seen = std::min(values.size(), static_cast<size_t>(kSampleRows) * width);
+    for (const float value : values.first(seen)) {
+      const double size = std::abs(static_cast<double>(value));
+      if (size > out.second) out = {name, size};
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 namespace {
@@ -386,6 +406,7 @@ Result<DataSpec> with_statistics(DataSpec spec) {
 }
 
 Result<std::pair<std::string, double>> largest_scale(const DataSpec& spec) {
+  if (spec.format == Format::kArrays) return largest_of_arrays(spec);
   std::pair<std::string, double> out;
   if (spec.format != Format::kCsv || spec.numeric.empty()) return out;
   SR_ASSIGN_OR_RETURN(const auto found, column_statistics(spec));

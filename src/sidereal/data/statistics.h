@@ -67,7 +67,7 @@ bool needs_statistics(const DataSpec& spec);
 Result<DataSpec> with_statistics(DataSpec spec);
 
 /// The numeric column that a model sees the largest numbers of, and the largest; "" without any.
-/// Reads a sample.
+/// Reads a sample. Of arrays, those of float32 are numeric.
 Result<std::pair<std::string, double>> largest_scale(const DataSpec& spec);
 
 }  // namespace sidereal::data

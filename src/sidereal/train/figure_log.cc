@@ -1,6 +1,8 @@
 #include "sidereal/train/figure_log.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "sidereal/metrics/staleness.h"
 
@@ -100,6 +102,15 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
   if (result.auc > 0) {
     summary.scalar(data + "/auc", result.auc);
     summary.scalar(data + "/logloss", result.log_loss);
+  }
+  const data::Quality& q = result.quality;
+  for (const auto& [name, value] : {std::pair("pr_auc", q.pr_auc),
+                                    {"rmse", q.rmse},
+                                    {"calibration", q.calibration},
+                                    {"grouped_auc", q.grouped_auc},
+                                    {"ndcg", q.ndcg},
+                                    {"training_loss", result.training_loss}}) {
+    if (std::isfinite(value)) summary.scalar(fmt::format("{}/{}", data, name), value);
   }
   add(summary);
 }

@@ -282,6 +282,15 @@ int64_t LoopGroup::rows() const {
   return out;
 }
 
+std::pair<double, int64_t> LoopGroup::losses_of_run() const {
+  std::pair<double, int64_t> out;
+  for (const Worker& worker : workers_) {
+    out.first += worker.loss_sum;
+    out.second += worker.loss_steps;
+  }
+  return out;
+}
+
 void LoopGroup::report(FitResult* result) const {
   for (const Worker& worker : workers_) {
     result->steps += worker.before.steps;

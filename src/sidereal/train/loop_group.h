@@ -79,6 +79,8 @@ class LoopGroup {
   [[nodiscard]] int64_t rows() const;
   [[nodiscard]] int64_t rows_skipped() const { return rows_skipped_; }
   [[nodiscard]] double seconds() const { return seconds_; }
+  /// Sum and number of the losses of the latest run, of all workers.
+  [[nodiscard]] std::pair<double, int64_t> losses_of_run() const;
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
   /// Adds the totals of all runs so far.

@@ -214,6 +214,22 @@ Status check_options(const ModelOptions& o) {
   return check_optimizer(o.optimizer);
 }
 
+Status warm_up(Model* model, const ModelOptions& options) {
+  const auto rate = options.optimizer.parameters.find("learning_rate");
+  if (rate == options.optimizer.parameters.end()) {
+    return base::invalid_argument("{} has no learning rate, which warmup_steps would let grow",
+                                  options.optimizer.kind);
+  }
+  ir::Builder& b = model->builder();
+  const auto number = [&b](double value) { return ops::constant(b, ir::Tensor::scalar(value)); };
+  const auto steps = static_cast<double>(options.warmup_steps);
+  const Output done = ops::cast(b, model->steps_done(), ir::DType::kFloat64);
+  const Output part =
+      ops::minimum(b, ops::mul(b, ops::add(b, done, number(1)), number(1 / steps)), number(1));
+  model->set_learning_rate(ops::mul(b, part, number(rate->second), "warmed_up_learning_rate"));
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> model_names() { return {"lr", "fm", "wdl", "deepfm", "dcn", "mmoe"}; }
@@ -225,6 +241,7 @@ Result<CompiledModel> build_model(const ModelOptions& options) {
   add_inputs(&parts);
   const std::vector<Output> logits =
       options.kind == "mmoe" ? mixtures(&parts) : std::vector<Output>{logit_of(&parts)};
+  if (options.warmup_steps > 0) SR_RETURN_IF_ERROR(warm_up(&model, options));
   return compile_objective(&model, options.objective, options.schema, logits, options.optimizer);
 }
 

@@ -35,6 +35,9 @@ struct ModelOptions {
   double l2_embedding = 0;  ///< L2 penalty on embedding rows read.
   double l2_linear = 0;     ///< On weights of the linear part.
   double l2_dense = 0;      ///< On kernels of the Mlp and the cross network.
+  /// The learning rate of step n of the first so many, from 0, is (n + 1) / warmup_steps of the
+  /// optimizer's.
+  int64_t warmup_steps = 0;
 };
 
 /// "lr", "fm", "wdl", "deepfm", "dcn", "mmoe".

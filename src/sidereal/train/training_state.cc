@@ -18,7 +18,9 @@ using tensor::Tensor;
 namespace {
 
 constexpr int64_t kPassNumbers = 4;
-constexpr int64_t kCurveNumbers = 6;
+/// Of a point of the curve; checkpoints from before there were more have the first so many.
+constexpr int64_t kCurveNumbers = 12;
+constexpr int64_t kCurveNumbersFirst = 6;
 constexpr const char* kRemedy =
     "give another checkpoint directory, or --resume never (resume='never') to begin anew";
 
@@ -71,7 +73,9 @@ Tensor value_of(const TrainingState& state, std::string_view name) {
   std::vector<double> curve;
   for (const EvalResult& one : state.validation) {
     curve.insert(curve.end(), {static_cast<double>(one.rows), static_cast<double>(one.rows_skipped),
-                               one.loss, one.auc, one.log_loss, one.seconds});
+                               one.loss, one.auc, one.log_loss, one.seconds, one.quality.pr_auc,
+                               one.quality.rmse, one.quality.calibration, one.quality.grouped_auc,
+                               one.quality.ndcg, one.training_loss});
   }
   return Tensor::of<double>({static_cast<int64_t>(state.validation.size()), kCurveNumbers}, curve);
 }
@@ -149,7 +153,11 @@ Result<TrainingState> read_state(ckpt::CheckpointReader* reader, const std::stri
     out.position.begun.push_back(pass);
   }
   const auto points = curve.data<const double>();
-  for (size_t i = 0; i + kCurveNumbers <= points.size(); i += kCurveNumbers) {
+  const int64_t width = curve.shape().dim(1);
+  if (width != kCurveNumbers && width != kCurveNumbersFirst) {
+    return base::data_loss("checkpoint '{}': '{}curve' says what cannot be", prefix, kStatePrefix);
+  }
+  for (size_t i = 0; i < points.size(); i += static_cast<size_t>(width)) {
     EvalResult& one = out.validation.emplace_back();
     one.rows = static_cast<int64_t>(points[i]);
     one.rows_skipped = static_cast<int64_t>(points[i + 1]);
@@ -157,6 +165,13 @@ Result<TrainingState> read_state(ckpt::CheckpointReader* reader, const std::stri
     one.auc = points[i + 3];
     one.log_loss = points[i + 4];
     one.seconds = points[i + 5];
+    if (width == kCurveNumbersFirst) continue;
+    one.quality = {.pr_auc = points[i + 6],
+                   .rmse = points[i + 7],
+                   .calibration = points[i + 8],
+                   .grouped_auc = points[i + 9],
+                   .ndcg = points[i + 10]};
+    one.training_loss = points[i + 11];
   }
   return out;
 }
