@@ -258,12 +258,14 @@ def test_epochs_have_figures_of_rows_and_groups(cluster: sr.LocalCluster, capfd:
 
 
 def test_groups_of_files_are_those_of_a_column(files: Path, tmp_path: Path) -> None:
-    told = train("--data", files / "train.csv", "--valid", files / "valid.csv", "--group", "user",
+    told = train("--data", files / "train.csv", "--valid", files / "valid.csv",
+                 "--metrics-by", "user",
                  *SMALL, "--json", "out.json", folder=tmp_path)  # fmt: skip
     assert re.search(r"epoch 1: valid auc .*grouped auc .*ndcg .*training loss", told)
     one = json.loads((tmp_path / "out.json").read_text())["valid"][0]
     assert 0.5 < one["grouped_auc"] < 1 and 0 < one["ndcg"] <= 1
-    told = train("--data", files / "train.csv", "--valid", files / "valid.csv", "--group", "nobody",
+    told = train("--data", files / "train.csv", "--valid", files / "valid.csv",
+                 "--metrics-by", "nobody",
                  *SMALL, folder=tmp_path, code=1)  # fmt: skip
     assert "'nobody'" in told and "user, city" in told
 

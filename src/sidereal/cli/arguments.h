@@ -77,7 +77,7 @@ struct TrainArguments {
   int64_t patience = 0;
   std::optional<bool> restore_best;
   int64_t warmup_steps = 0;
-  std::string group;
+  std::string metrics_by;
   uint64_t seed = 0;
   // Checkpoints.
   std::string checkpoint_dir;

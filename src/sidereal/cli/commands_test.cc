@@ -41,7 +41,7 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
                              "--epochs",       "--steps-in-flight",
                              "--sync",         "--replicas-to-aggregate",
                              "--patience",     "--restore-best",
-                             "--warmup-steps", "--group",
+                             "--warmup-steps", "--metrics-by",
                              "--config",       "--seed",
                              "--ps",           "--workers",
                              "--ps-lanes",     "--worker-lanes",

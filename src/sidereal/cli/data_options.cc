@@ -233,7 +233,7 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
       ->default_str("")
       ->group(group);
   command
-      ->add_option("--group", a->group,
+      ->add_option("--metrics-by", a->metrics_by,
                    "a categorical column, such as of users: --valid and --test are judged within "
                    "the rows of each value, too (grouped AUC, NDCG)")
       ->type_name("COLUMN")
