@@ -21,6 +21,7 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 Json evaluation(const train::EvalResult& result) {
   return {{"auc", number(result.auc)},
           {"logloss", number(result.log_loss)},
+          {"loss", number(result.loss)},
           {"pr_auc", number(result.quality.pr_auc)},
           {"rmse", number(result.quality.rmse)},
           {"calibration", number(result.quality.calibration)},
