@@ -31,6 +31,7 @@ CPUS = 4
 SCRIPT = """
 import json, os, signal, sys
 
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # It may come as soon as facts are told.
 config = json.loads(os.environ["TF_CONFIG"])
 job, index = config["task"]["type"], config["task"]["index"]
 secret = open(os.environ["SIDEREAL_SECRET_FILE"]).read()
@@ -40,7 +41,6 @@ what = json.loads(sys.argv[1]).get(f"{job} {index}", "exit 0").split()
 if what[0] == "exit":
     sys.exit(int(what[1]))
 if what[0] == "told":
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     signal.sigwait({signal.SIGUSR1})
 if what[0] == "print":
     for i in range(int(what[1])):
@@ -186,9 +186,11 @@ def is_over(pid: int) -> bool:
 
 
 def test_tasks_know_the_cluster_and_end_as_everywhere(cluster: str, script: str) -> None:
-    plan = {"ps 0": "wait", "worker 1": "print 3000"}
+    plan = {"ps 0": "wait", "worker 0": "told", "worker 1": "print 3000"}
     one = Launch(cluster, "--workers", "2", "--cpus", "0.5", "--protocol", "grpc++", script,
                  json.dumps(plan), "a b")  # fmt: skip
+    one.wait_for(3)
+    os.kill(one.facts["worker 0"]["pid"], signal.SIGUSR1)
     assert one.end() == 0, one.errors
     assert set(one.facts) == {"ps 0", "worker 0", "worker 1"}
     spec = one.facts["ps 0"]["config"]["cluster"]
