@@ -185,8 +185,8 @@ void bind_silence(nb::module_& m) {
 }
 
 void bind_announcement(nb::module_& m) {
-  const nb::class_<sys::posix::Announcement> announcement(
-      m, "Announcement", "Lasts as long as the object.");
+  const nb::class_<sys::posix::Announcement> announcement(m, "Announcement",
+                                                          "Lasts as long as the object.");
   m.def("announce_cluster", app::announce_cluster, "cluster"_a, "secret"_a,
         "Lets `sidereal top` of this user find a cluster; None where the system cannot.");
 }
