@@ -217,32 +217,10 @@ Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
   return std::optional<data::DataSpec>(std::move(spec));
 }
 
-void add_data_options(CLI::App* command, TrainArguments* a) {
-  const char* group = "Data";
-  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
-      ->required()
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--valid", a->valid, "files evaluated after each epoch")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--test", a->test, "files evaluated at the end")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command
-      ->add_option("--metrics-by", a->metrics_by,
-                   "a categorical column, such as of users: --valid and --test are judged within "
-                   "the rows of each value, too (grouped AUC, NDCG)")
-      ->type_name("COLUMN")
-      ->group(group);
-  one_of(command->add_option("--format", a->format,
-                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
-                             "with a header line; libsvm: label index:value ..."),
-         {"criteo", "csv", "libsvm"})
-      ->group(group);
+namespace {
+
+/// What rows teach, and how much each counts.
+void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
   command
       ->add_option("--label", a->label,
                    "csv: column of the label, 0 or 1; or what makes it 1, as in 'rating>=4'")
@@ -270,6 +248,10 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
                    "csv: column of the query that a row is of, for --loss pairwise_logistic")
       ->type_name("COLUMN")
       ->group(group);
+}
+
+/// What a model is given of the columns of a file.
+void add_columns(CLI::App* command, TrainArguments* a, const char* group) {
   command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
       ->type_name("COLUMN,...")
       ->group(group);
@@ -336,6 +318,38 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
                    "one")
       ->type_name("FILE")
       ->group(group);
+}
+
+}  // namespace
+
+void add_data_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Data";
+  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
+      ->required()
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--valid", a->valid, "files evaluated after each epoch")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--test", a->test, "files evaluated at the end")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--metrics-by", a->metrics_by,
+                   "a categorical column, such as of users: --valid and --test are judged within "
+                   "the rows of each value, too (grouped AUC, NDCG)")
+      ->type_name("COLUMN")
+      ->group(group);
+  one_of(command->add_option("--format", a->format,
+                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
+                             "with a header line; libsvm: label index:value ..."),
+         {"criteo", "csv", "libsvm"})
+      ->group(group);
+  add_labels(command, a, group);
+  add_columns(command, a, group);
   command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
       ->type_name("CHAR")
       ->group(group);
