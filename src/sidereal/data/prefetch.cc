@@ -191,13 +191,12 @@ bool PrefetchingReader::go_on_as(const DataSpec& spec, const PrefetchOptions& op
     }
   }
   pass_before_ = pass_;
-  stats_before_ = {
-      .rows_read = stats_before_.rows_read + stats_.rows_read,
-      .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
-      .rows_before = stats_before_.rows_before + stats_.rows_before,
-      .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
-      .progress = 0,
-      .first_skipped = ""};
+  stats_before_ = {.rows_read = stats_before_.rows_read + stats_.rows_read,
+                   .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
+                   .rows_before = stats_before_.rows_before + stats_.rows_before,
+                   .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
+                   .progress = 0,
+                   .first_skipped = ""};
   stats_ = {};
   return true;
 }
@@ -225,8 +224,7 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
     ReadStats& stats = batch.stats;
     // A reader that shuffles is ahead by the rows that it holds.
     if (batch.pass_rows < stats.rows_read) {
-      stats.progress *=
-          static_cast<double>(batch.pass_rows) / static_cast<double>(stats.rows_read);
+      stats.progress *= static_cast<double>(batch.pass_rows) / static_cast<double>(stats.rows_read);
     }
     stats.rows_read += before_.rows_read;
     stats.rows_before += before_.rows_before;
