@@ -112,9 +112,9 @@ def test_a_folder_that_cannot_be_written_ends_it_before_the_first_step(run, clic
 
 def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
     def limited():
-        # A write beyond it fails, as on a full disk.
+        # A write beyond it fails, as on a full disk. The file of the run has room.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
 
     servers, cluster = [], {"ps": [], "worker": []}
     try:
@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
                 stdout=subprocess.PIPE, text=True))
             cluster[job].append(servers[-1].stdout.readline().strip())
         finished = subprocess.run(
-            [program, "train", "--data", clicks[0], *SMALL, "--quiet", "--cluster",
+            [program, "train", "--data", clicks[0], *SMALL, "--epochs", "30", "--quiet", "--cluster",
              json.dumps(cluster), "--tensorboard", tmp_path / "logs"],
             capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=limited)
     finally:
@@ -132,7 +132,7 @@ def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
             server.kill()
             server.communicate()
     assert finished.returncode == 1, finished.stderr
-    assert "trained on 8000 rows" in finished.stdout
+    assert "trained on 240000 rows" in finished.stdout
     assert "the file of events cannot be written: File too large" in finished.stderr
 
 
