@@ -124,8 +124,8 @@ def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
                 stdout=subprocess.PIPE, text=True))
             cluster[job].append(servers[-1].stdout.readline().strip())
         finished = subprocess.run(
-            [program, "train", "--data", clicks[0], *SMALL, "--epochs", "30", "--quiet", "--cluster",
-             json.dumps(cluster), "--tensorboard", tmp_path / "logs"],
+            [program, "train", "--data", clicks[0], *SMALL, "--epochs", "30", "--quiet",
+             "--cluster", json.dumps(cluster), "--tensorboard", tmp_path / "logs"],
             capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=limited)
     finally:
         for server in servers:
