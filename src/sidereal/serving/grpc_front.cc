@@ -387,7 +387,8 @@ void GrpcFront::Impl::run() {
     void* tag = nullptr;
     bool ok = false;
     const bool looks = !is_flushed_;
-    const auto until = std::chrono::system_clock::now() + (looks ? milliseconds(0) : kSweep);
+    // gRPC rounds up to milliseconds: to look without waiting, the deadline is long past.
+    const auto until = std::chrono::system_clock::now() + (looks ? -kSweep : kSweep);
     const auto next = taken < kCallsAtOnce || !looks ? queue_->AsyncNext(&tag, &ok, until)
                                                      : grpc::CompletionQueue::TIMEOUT;
     if (next == grpc::CompletionQueue::SHUTDOWN) return;
