@@ -19,18 +19,14 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json evaluation(const train::EvalResult& result) {
-  return {{"auc", number(result.auc)},
-          {"logloss", number(result.log_loss)},
-          {"loss", number(result.loss)},
-          {"pr_auc", number(result.quality.pr_auc)},
-          {"rmse", number(result.quality.rmse)},
-          {"calibration", number(result.quality.calibration)},
-          {"grouped_auc", number(result.quality.grouped_auc)},
-          {"ndcg", number(result.quality.ndcg)},
-          {"training_loss", number(result.training_loss)},
-          {"rows", result.rows},
-          {"rows_skipped", result.rows_skipped},
-          {"seconds", number(result.seconds)}};
+  Json out = {{"auc", number(result.auc)},
+              {"logloss", number(result.log_loss)},
+              {"loss", number(result.loss)}};
+  for (const auto& [name, value] : train::more_figures(result)) out[name] = number(value);
+  out["rows"] = result.rows;
+  out["rows_skipped"] = result.rows_skipped;
+  out["seconds"] = number(result.seconds);
+  return out;
 }
 
 Json config(const TrainingJob& job) {

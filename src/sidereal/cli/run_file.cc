@@ -47,10 +47,8 @@ std::string whole_line(const char* key, int64_t value) {
 std::string figures(const char* table, const train::EvalResult& r) {
   std::string out = fmt::format("\n[{}.{}]\n", kRunTable, table);
   out += whole_line("rows", r.rows) + number_line("loss", r.loss) + number_line("auc", r.auc) +
-         number_line("log_loss", r.log_loss) + number_line("pr_auc", r.quality.pr_auc) +
-         number_line("rmse", r.quality.rmse) + number_line("calibration", r.quality.calibration) +
-         number_line("grouped_auc", r.quality.grouped_auc) + number_line("ndcg", r.quality.ndcg) +
-         number_line("training_loss", r.training_loss);
+         number_line("log_loss", r.log_loss);
+  for (const auto& [name, value] : train::more_figures(r)) out += number_line(name, value);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -62,16 +63,13 @@ Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
 }
 
 /// ", pr auc 0.4012, rmse 0.3312, ..."; what there is none of is left out.
-std::string more_figures(const train::EvalResult& r) {
+std::string more_text(const train::EvalResult& r) {
   std::string out;
-  const data::Quality& q = r.quality;
-  for (const auto& [name, value] : {std::pair("pr auc", q.pr_auc),
-                                    {"rmse", q.rmse},
-                                    {"calibration", q.calibration},
-                                    {"grouped auc", q.grouped_auc},
-                                    {"ndcg", q.ndcg},
-                                    {"training loss", r.training_loss}}) {
-    if (std::isfinite(value)) out += fmt::format(", {} {:.4f}", name, value);
+  for (const auto& [name, value] : train::more_figures(r)) {
+    if (!std::isfinite(value)) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    out += fmt::format(", {} {:.4f}", words, value);
   }
   return out;
 }
@@ -131,7 +129,7 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
   };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
     printer.finish();
-    print(fmt::format("epoch {}: valid {}{}\n", epoch, figures(job, r), more_figures(r)));
+    print(fmt::format("epoch {}: valid {}{}\n", epoch, figures(job, r), more_text(r)));
     if (log != nullptr) log->evaluated("valid", r);
     run->evaluated(r);
   };
@@ -187,8 +185,8 @@ void print_checkpoints(const train::CheckpointReport& report) {
 }
 
 void print_test(const TrainingJob& job, const train::EvalResult& result) {
-  print(fmt::format("test: {} on {} rows{}\n", figures(job, result), result.rows,
-                    more_figures(result)));
+  print(
+      fmt::format("test: {} on {} rows{}\n", figures(job, result), result.rows, more_text(result)));
   if (result.best_auc.has_value()) {
     print(fmt::format("the best auc any model can reach on these rows is {:.4f}\n",
                       *result.best_auc));

@@ -103,13 +103,7 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
     summary.scalar(data + "/auc", result.auc);
     summary.scalar(data + "/logloss", result.log_loss);
   }
-  const data::Quality& q = result.quality;
-  for (const auto& [name, value] : {std::pair("pr_auc", q.pr_auc),
-                                    {"rmse", q.rmse},
-                                    {"calibration", q.calibration},
-                                    {"grouped_auc", q.grouped_auc},
-                                    {"ndcg", q.ndcg},
-                                    {"training_loss", result.training_loss}}) {
+  for (const auto& [name, value] : more_figures(result)) {
     if (std::isfinite(value)) summary.scalar(fmt::format("{}/{}", data, name), value);
   }
   add(summary);

@@ -74,6 +74,16 @@ Status check_finite(const std::vector<float>& predictions) {
 
 }  // namespace
 
+std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& result) {
+  const data::Quality& q = result.quality;
+  return {{{"pr_auc", q.pr_auc},
+           {"rmse", q.rmse},
+           {"calibration", q.calibration},
+           {"grouped_auc", q.grouped_auc},
+           {"ndcg", q.ndcg},
+           {"training_loss", result.training_loss}}};
+}
+
 class Trainer::Impl {
  public:
   Impl(app::Cluster* cluster, CompiledModel model)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/app/cluster.h"
@@ -47,6 +49,10 @@ struct EvalResult {
   double training_loss = std::numeric_limits<double>::quiet_NaN();
   std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
 };
+
+/// Names and values of what is known beside rows, loss, AUC and log loss: one table for all that
+/// print, write or plot evaluations. NaN: there is none.
+std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& result);
 
 /// How a fit is going; handed to FitOptions::on_progress about four times a second, and after each
 /// evaluation of validation data.
