@@ -241,11 +241,12 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
     }
   }
   std::unique_ptr<train::FigureLog> log;
+  std::unique_ptr<service::StatusClient> status;
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
+    SR_ASSIGN_OR_RETURN(status,
+                        service::StatusClient::create(cluster->spec(), cluster->security()));
   }
-  SR_ASSIGN_OR_RETURN(const std::unique_ptr<service::StatusClient> status,
-                      service::StatusClient::create(cluster->spec(), cluster->security()));
   SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get(), run));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome->fit);
