@@ -33,15 +33,11 @@ bool read_feature(std::string_view message, Feature* out) {
 
 bool read_entry(std::string_view message, NamedFeature* out) {
   *out = {};
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.type != WireType::kBytes) continue;
+  return each_field(message, [out](const Field& field) {
+    if (field.type != WireType::kBytes) return true;
     if (field.number == 1) out->name = field.bytes;
-    if (field.number == 2 && !read_feature(field.bytes, &out->feature)) return false;
-  }
-  return true;
+    return field.number != 2 || read_feature(field.bytes, &out->feature);
+  });
 }
 
 // --- Lists. Their one field has number 1; numbers may be packed or one by one.
@@ -67,13 +63,10 @@ bool append_field(const Field& field, std::vector<int64_t>* out) {
     return true;
   }
   if (field.type != WireType::kBytes) return true;
-  WireReader numbers(field.bytes);
-  uint64_t value = 0;
-  while (!numbers.done()) {
-    if (!numbers.varint(&value)) return false;
+  return each_varint(field.bytes, [out](uint64_t value) {
     out->push_back(static_cast<int64_t>(value));
-  }
-  return true;
+    return true;
+  });
 }
 
 template <class T>
@@ -83,13 +76,8 @@ constexpr FeatureKind kKindOf = std::is_same_v<T, float>     ? FeatureKind::kFlo
 
 template <class T>
 bool append_list(std::string_view list, std::vector<T>* out) {
-  WireReader reader(list);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.number == 1 && !append_field(field, out)) return false;
-  }
-  return true;
+  return each_field(
+      list, [out](const Field& field) { return field.number != 1 || append_field(field, out); });
 }
 
 }  // namespace
@@ -132,16 +120,12 @@ Status append_values(const Feature& feature, std::vector<T>* out) {
     return invalid_argument("it holds a list of {}, not of {}", name_of(feature.kind),
                             name_of(kKindOf<T>));
   }
-  WireReader reader(feature.message);
-  Field field;
-  while (!reader.done()) {
-    const bool good = reader.next(&field);
+  const bool is_read = each_field(feature.message, [&](const Field& field) {
     const bool list =
         field.number == static_cast<uint32_t>(feature.kind) && field.type == WireType::kBytes;
-    if (!good || (list && !append_list(field.bytes, out))) {
-      return invalid_argument("its list of {} is broken", name_of(feature.kind));
-    }
-  }
+    return !list || append_list(field.bytes, out);
+  });
+  if (!is_read) return invalid_argument("its list of {} is broken", name_of(feature.kind));
   return {};
 }
 

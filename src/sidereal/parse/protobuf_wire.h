@@ -76,4 +76,27 @@ class WireReader {
   const char* end_;
 };
 
+/// Calls `take(field)` for each field of a message. False for bytes that are none, and as soon as
+/// `take` says false.
+template <class Take>
+bool each_field(std::string_view message, Take take) {
+  WireReader reader(message);
+  Field field;
+  while (!reader.done()) {
+    if (!reader.next(&field) || !take(field)) return false;
+  }
+  return true;
+}
+
+/// The same with `take(number)` for the numbers of a packed field.
+template <class Take>
+bool each_varint(std::string_view packed, Take take) {
+  WireReader reader(packed);
+  uint64_t value = 0;
+  while (!reader.done()) {
+    if (!reader.varint(&value) || !take(value)) return false;
+  }
+  return true;
+}
+
 }  // namespace sidereal::parse

@@ -83,29 +83,24 @@ std::string text_of(const Shape& shape) {
   return fmt::format("[{}]", fmt::join(shape.dims(), ", "));
 }
 
-bool read_version(std::string_view message, int64_t* out) {
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
+/// A message whose field 1 is a number: a version, an extent.
+bool read_number(std::string_view message, int64_t* out) {
+  return parse::each_field(message, [out](const Field& field) {
     if (field.number == 1 && field.type == WireType::kVarint) {
       *out = static_cast<int64_t>(field.varint);
     }
-  }
-  return true;
+    return true;
+  });
 }
 
 /// Fields that come again are put together, as protobuf does it.
 bool read_spec(std::string_view message, PredictRequest* out) {
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.type != WireType::kBytes) continue;
+  return parse::each_field(message, [out](const Field& field) {
+    if (field.type != WireType::kBytes) return true;
     if (field.number == 1) out->model = field.bytes;
     if (field.number == 2) {
       if (!out->has_version) out->version = 0;
-      if (!read_version(field.bytes, &out->version)) return false;
+      if (!read_number(field.bytes, &out->version)) return false;
       out->has_version = true;
       out->has_label = false;
     }
@@ -115,29 +110,27 @@ bool read_spec(std::string_view message, PredictRequest* out) {
       out->has_label = true;
       out->has_version = false;
     }
-  }
-  return true;
+    return true;
+  });
 }
 
 bool read_input(std::string_view message, PredictRequest* out) {
   GivenInput given;
   bool has_message = false;
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.type != WireType::kBytes) continue;
+  const bool is_read = parse::each_field(message, [&](const Field& field) {
+    if (field.type != WireType::kBytes) return true;
     if (field.number == 1) given.name = field.bytes;
-    if (field.number != 2) continue;
+    if (field.number != 2) return true;
     if (has_message) {
       given.message = out->joined.emplace_back(std::string(given.message) += field.bytes);
     } else {
       given.message = field.bytes;
     }
     has_message = true;
-  }
-  out->inputs.push_back(given);
-  return true;
+    return true;
+  });
+  if (is_read) out->inputs.push_back(given);
+  return is_read;
 }
 
 /// What a TensorProto says before its values.
@@ -151,68 +144,50 @@ struct Head {
 
 bool read_extent(std::string_view message, Head* out) {
   int64_t extent = 0;
-  if (!read_version(message, &extent)) return false;  // Of the same form: field 1 is a number.
+  if (!read_number(message, &extent)) return false;
   if (++out->dims <= kRankMax) out->shape.append(extent);
   out->is_known &= extent >= 0;
   return true;
 }
 
 bool read_shape(std::string_view message, Head* out) {
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.number == 2 && field.type == WireType::kBytes && !read_extent(field.bytes, out)) {
-      return false;
-    }
+  return parse::each_field(message, [out](const Field& field) {
     if (field.number == 3 && field.type == WireType::kVarint) out->is_known &= field.varint == 0;
-  }
-  return true;
+    return field.number != 2 || field.type != WireType::kBytes || read_extent(field.bytes, out);
+  });
 }
 
 bool read_head(std::string_view message, Head* out) {
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
+  return parse::each_field(message, [out](const Field& field) {
     if (field.number == 1 && field.type == WireType::kVarint) out->dtype = field.varint;
-    if (field.type != WireType::kBytes) continue;
-    if (field.number == 2 && !read_shape(field.bytes, out)) return false;
+    if (field.type != WireType::kBytes) return true;
     if (field.number == kContent) out->content = field.bytes;
-  }
-  return true;
+    return field.number != 2 || read_shape(field.bytes, out);
+  });
 }
 
 /// Calls `take(bytes)` for each string, or `take(bytes)` of 4 or 8 bytes, or `take(varint)`, of the
 /// values in a field, packed or one by one. False for what is none, or when `take` says so.
 template <WireType type, class Take>
 bool each_value(std::string_view message, uint32_t number, Take take) {
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.number != number) continue;
+  return parse::each_field(message, [&](const Field& field) {
+    if (field.number != number) return true;
     if constexpr (type == WireType::kBytes) {
-      if (field.type == type && !take(field.bytes)) return false;
+      return field.type != type || take(field.bytes);
     } else if constexpr (type == WireType::kVarint) {
-      if (field.type == type && !take(field.varint)) return false;
-      if (field.type != WireType::kBytes) continue;
-      WireReader values(field.bytes);
-      while (!values.done()) {
-        uint64_t value = 0;
-        if (!values.varint(&value) || !take(value)) return false;
-      }
+      if (field.type == type) return take(field.varint);
+      return field.type != WireType::kBytes || parse::each_varint(field.bytes, take);
     } else {
       constexpr size_t kSize = type == WireType::kFixed32 ? 4 : 8;
-      if (field.type == type && !take(field.bytes)) return false;
-      if (field.type != WireType::kBytes) continue;
+      if (field.type == type) return take(field.bytes);
+      if (field.type != WireType::kBytes) return true;
       if (field.bytes.size() % kSize != 0) return false;
       for (size_t at = 0; at < field.bytes.size(); at += kSize) {
         if (!take(field.bytes.substr(at, kSize))) return false;
       }
+      return true;
     }
-  }
-  return true;
+  });
 }
 
 /// The values of a TensorProto in its typed fields, into elements that are there.
