@@ -88,12 +88,15 @@ Status reduce(const Call& c, bool mean) {
 Status reduce_sum(const Call& c) { return reduce(c, false); }
 Status reduce_mean(const Call& c) { return reduce(c, true); }
 
-/// Softmax along the last axis, which is all that models here use.
+/// Softmax is known along the last axis, which is all that models here use.
+Status check_last_axis(const Call& c) {
+  if (ir::attr_or<int64_t>(c.node.attrs, "axis", -1) == -1) return {};
+  return base::unimplemented("the reference knows {} along the last axis", c.node.op);
+}
+
 Status softmax(const Call& c) {
   const Value& x = c.in(0);
-  if (ir::attr_or<int64_t>(c.node.attrs, "axis", -1) != -1) {
-    return base::unimplemented("the reference knows {} along the last axis", c.node.op);
-  }
+  SR_RETURN_IF_ERROR(check_last_axis(c));
   const int64_t n = x.shape.dim(-1);
   Value& out = c.add_output(x.dtype, x.shape);
   for (int64_t row = 0; row < x.size(); row += n) {
@@ -109,9 +112,7 @@ Status softmax(const Call& c) {
 Status softmax_grad(const Call& c) {
   const Value& dy = c.in(0);
   const Value& y = c.in(1);
-  if (ir::attr_or<int64_t>(c.node.attrs, "axis", -1) != -1) {
-    return base::unimplemented("the reference knows {} along the last axis", c.node.op);
-  }
+  SR_RETURN_IF_ERROR(check_last_axis(c));
   const int64_t n = y.shape.dim(-1);
   Value& out = c.add_output(y.dtype, y.shape);
   for (int64_t row = 0; row < y.size(); row += n) {
