@@ -106,6 +106,15 @@ def _values(root: Command) -> Iterator[tuple[str, Option]]:
                     yield f"{command.path} {name}", option
 
 
+def _by_value(root: Command) -> tuple[list[tuple[str, Option]], list[str], list[str]]:
+    """The places of _values() whose value is one of a few, is a file, and is anything else."""
+    values = list(_values(root))
+    chosen = [(subject, option) for subject, option in values if option.choices]
+    files = [subject for subject, option in values if option.is_file and not option.choices]
+    others = [subject for subject, option in values if not option.is_file and not option.choices]
+    return chosen, files, others
+
+
 def _case(subjects: Sequence[str], what: str) -> list[str]:
     """One arm of a case."""
     if not subjects:
@@ -121,7 +130,7 @@ def _walk(root: Command) -> list[str]:
 
 
 def bash(root: Command) -> str:
-    values = list(_values(root))
+    chosen, files, others = _by_value(root)
     lines = [
         "# Completes sidereal in bash, made by: sidereal completion bash",
         "_sidereal() {",
@@ -139,12 +148,9 @@ def bash(root: Command) -> str:
         "  COMPREPLY=()",
         '  case "$at $before" in',
     ]
-    for subject, option in values:
-        if option.choices:
-            choices = shlex.quote(_quoted(option.choices))
-            lines += _case([subject], f'COMPREPLY=($(compgen -W {choices} -- "$current")); return')
-    files = [subject for subject, option in values if option.is_file and not option.choices]
-    others = [subject for subject, option in values if not option.is_file and not option.choices]
+    for subject, option in chosen:
+        choices = shlex.quote(_quoted(option.choices))
+        lines += _case([subject], f'COMPREPLY=($(compgen -W {choices} -- "$current")); return')
     take_files = 'compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$current")); return'
     lines += [*_case(files, take_files), *_case(others, "return"), "  esac", '  case "$at" in']
     for command in root.all():
@@ -172,7 +178,7 @@ def _described(name: str, about: str) -> str:
 
 
 def zsh(root: Command) -> str:
-    values = list(_values(root))
+    chosen, files, others = _by_value(root)
     lines = [
         "#compdef sidereal",
         "# Completes sidereal in zsh, made by: sidereal completion zsh",
@@ -186,11 +192,8 @@ def zsh(root: Command) -> str:
         "  done",
         '  case "$at $before" in',
     ]
-    for subject, option in values:
-        if option.choices:
-            lines += _case([subject], f"compadd -- {_quoted(option.choices)}; return")
-    files = [subject for subject, option in values if option.is_file and not option.choices]
-    others = [subject for subject, option in values if not option.is_file and not option.choices]
+    for subject, option in chosen:
+        lines += _case([subject], f"compadd -- {_quoted(option.choices)}; return")
     lines += [*_case(files, "_files; return"), *_case(others, "return"), "  esac"]
     lines += ['  case "$at" in']
     for command in root.all():
