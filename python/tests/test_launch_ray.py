@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -15,9 +14,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from launches import Launch
 
 from sidereal._launch_task import die_with_parent
 from sidereal.launch import ReservedPorts
@@ -123,48 +122,9 @@ def cluster() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Launch:
-    """One launch, with its lines as they come."""
-
-    def __init__(self, address: str, *words: str) -> None:
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sidereal", "launch", "--on", "ray", "--ray-address", address,
-             *words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=environment,
-        )  # fmt: skip
-        self.lines: list[str] = []
-        self.facts: dict[str, dict[str, Any]] = {}
-        self.errors = ""
-        assert self.process.stderr is not None
-        stderr = self.process.stderr
-
-        def read_errors() -> None:
-            self.errors = stderr.read()
-
-        self._thread = threading.Thread(target=read_errors)
-        self._thread.start()
-
-    def next_line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.lines.append(line.rstrip("\n"))
-        match = re.fullmatch(r"\[(\w+ \d+)\] facts (.*)\n", line)
-        if match:
-            self.facts[match[1]] = json.loads(match[2])
-        return line
-
-    def wait_for(self, count: int) -> None:
-        while len(self.facts) < count:
-            assert self.next_line(), self.end()
-
-    def end(self) -> int:
-        while self.next_line():
-            pass
-        code = self.process.wait(PATIENCE_S)
-        self._thread.join(PATIENCE_S)
-        return code
+def on_ray(address: str, *words: str) -> Launch:
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    return Launch(["--on", "ray", "--ray-address", address, *words], environment, PATIENCE_S)
 
 
 @pytest.fixture
@@ -187,7 +147,7 @@ def is_over(pid: int) -> bool:
 
 def test_tasks_know_the_cluster_and_end_as_everywhere(cluster: str, script: str) -> None:
     plan = {"ps 0": "wait", "worker 0": "told", "worker 1": "print 3000"}
-    one = Launch(cluster, "--workers", "2", "--cpus", "0.5", "--protocol", "grpc++", script,
+    one = on_ray(cluster, "--workers", "2", "--cpus", "0.5", "--protocol", "grpc++", script,
                  json.dumps(plan), "a b")  # fmt: skip
     one.wait_for(3)
     os.kill(one.facts["worker 0"]["pid"], signal.SIGUSR1)
@@ -209,7 +169,7 @@ def test_tasks_know_the_cluster_and_end_as_everywhere(cluster: str, script: str)
 
 def test_the_first_failure_is_named_and_ends_all(cluster: str, script: str) -> None:
     plan = {"ps 0": "wait", "worker 0": "wait", "worker 1": "exit 3"}
-    one = Launch(cluster, "--workers", "2", "--cpus", "0.5", "--grace", "1", script,
+    one = on_ray(cluster, "--workers", "2", "--cpus", "0.5", "--grace", "1", script,
                  json.dumps(plan))  # fmt: skip
     assert one.end() == 3
     assert "worker 1 on " in one.errors and "failed first: exit code 3" in one.errors
@@ -217,21 +177,19 @@ def test_the_first_failure_is_named_and_ends_all(cluster: str, script: str) -> N
 
 
 def test_a_ps_that_was_killed_is_started_again_at_its_address(cluster: str, script: str) -> None:
-    one = Launch(cluster, "--cpus", "0.5", "--on-ps-loss", "restore", "--silence", "0", script,
+    one = on_ray(cluster, "--cpus", "0.5", "--on-ps-loss", "restore", "--silence", "0", script,
                  json.dumps({"ps 0": "wait", "worker 0": "told"}))  # fmt: skip
     one.wait_for(2)
     first = one.facts["ps 0"]
     os.kill(first["pid"], signal.SIGKILL)
-    while one.facts["ps 0"]["pid"] == first["pid"]:
-        assert one.next_line(), one.end()
-    assert one.facts["ps 0"]["config"] == first["config"]
+    assert one.next_life("ps 0")["config"] == first["config"]
     os.kill(one.facts["worker 0"]["pid"], signal.SIGUSR1)
     assert one.end() == 0, one.errors
     assert "ps 0 is lost (killed by signal 9 (SIGKILL)) and was started again" in one.errors
 
 
 def test_when_launch_is_killed_its_tasks_end(cluster: str, script: str) -> None:
-    one = Launch(cluster, "--cpus", "0.5", "--grace", "0.2", script,
+    one = on_ray(cluster, "--cpus", "0.5", "--grace", "0.2", script,
                  json.dumps({"ps 0": "wait", "worker 0": "wait"}))  # fmt: skip
     one.wait_for(2)
     one.process.kill()
@@ -240,7 +198,7 @@ def test_when_launch_is_killed_its_tasks_end(cluster: str, script: str) -> None:
 
 
 def test_without_room_it_says_how_much_there_is(cluster: str, script: str) -> None:
-    one = Launch(cluster, "--workers", "8", "--start-timeout", "2", script, "{}")
+    one = on_ray(cluster, "--workers", "8", "--start-timeout", "2", script, "{}")
     began = time.monotonic()
     assert one.end() == 1
     assert time.monotonic() - began < PATIENCE_S
@@ -250,7 +208,7 @@ def test_without_room_it_says_how_much_there_is(cluster: str, script: str) -> No
 
 def test_sessions_and_fit_run_on_ray(cluster: str, tmp_path: Path) -> None:
     (tmp_path / "training.py").write_text(TRAINING)
-    one = Launch(cluster, "--chief", "--cpus", "0.5", str(tmp_path / "training.py"))
+    one = on_ray(cluster, "--chief", "--cpus", "0.5", str(tmp_path / "training.py"))
     while "[chief 0] fit True" not in one.lines:
         assert one.next_line(), one.end()
     assert "[chief 0] session 7" in one.lines
