@@ -39,7 +39,7 @@ CHUNKS_MAX = 64
 PORTS = range(20000, 32768)
 #: Seconds that an actor has to start in, once there is room for it.
 ACTOR_S = 120.0
-#: As of a task that SIGKILL has ended: who lost his actor has not ended by himself.
+#: The exit code of a task whose actor is lost: that of a process ended by SIGKILL.
 LOST = 128 + 9
 
 

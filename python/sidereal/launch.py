@@ -174,7 +174,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(options: argparse.Namespace) -> str | None:
-    """What is wrong with the options, or None. Says where tasks run, where nobody has."""
+    """What is wrong with the options, or None. Fills in where tasks run, if that is not given."""
     least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
                 "silence": 0, "cpus": 0, "start_timeout": 0}  # fmt: skip
     for name, least in least_of.items():

@@ -49,8 +49,8 @@ class Grpc:
         }
 
     async def listen(self, address: str, files: tuple[str, str, str] | None = None) -> int:
-        """Listens, and gives the port. files: certificate, key and authority; without them whoever
-        can connect may ask. UnavailableError where that is not possible."""
+        """Listens, and gives the port. files: certificate, key and authority; without them every
+        client that can connect may ask. UnavailableError where that is not possible."""
         certificate, key, authority = files or ("", "", "")
 
         def start() -> _native.GrpcFront:

@@ -108,7 +108,7 @@ std::string figures(const TrainingJob& job, const train::EvalResult& r) {
   return fmt::format("loss {:.4f}", r.loss);
 }
 
-/// How long a task has to say what nobody misses.
+/// The deadline of a question whose answer may be missing: staleness, for the log of figures.
 constexpr std::chrono::milliseconds kGlanceDeadline(500);
 
 Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, train::FigureLog* log,

@@ -25,8 +25,8 @@ struct Quality {
   double ndcg = kNone;
 };
 
-/// `groups` says which rows belong together; empty: nobody asks. Labels above 0.5 count as 1.
-/// kInvalidArgument for different lengths, no rows, or a score that is not a number.
+/// `groups` says which rows belong together; empty: no figures of groups. Labels above 0.5 count
+/// as 1. kInvalidArgument for different lengths, no rows, or a score that is not a number.
 Result<Quality> quality(std::span<const float> scores, std::span<const float> labels,
                         std::span<const int64_t> groups);
 

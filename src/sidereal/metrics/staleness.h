@@ -10,7 +10,7 @@
 
 namespace sidereal::metrics {
 
-/// What the figures of staleness are called, whoever counts.
+/// The name of the figures of staleness, in every task.
 inline constexpr const char* kStalenessName = "sidereal_staleness";
 /// That of a table; of "": of all variables that are no tables.
 inline Declaration staleness(std::string table) {

@@ -187,7 +187,7 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials::channel() const {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(impl_->provider());
   // With a secret too, where they are not used: gRPC would look for those of the machine, and
-  // connect to nobody where it has none, as in a container.
+  // connect to no peer where it has none, as in a container.
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   if (impl_->kind_ == Kind::kSecret) {

@@ -176,7 +176,7 @@ void Batcher::run_one(std::unique_lock<std::mutex>* lock) {
   is_running_ = false;
   if (queue_.empty()) idle_.notify_all();
   if (is_ended_) work_.notify_all();
-  // What a column's memory goes back to may wait for who waits for this lock.
+  // Releasing a column's memory may take locks of others, which wait for this one.
   lock->unlock();
   gone.clear();
   lock->lock();

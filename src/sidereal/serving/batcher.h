@@ -60,7 +60,7 @@ class Waiting {
   const Columns columns_;
   const Clock::time_point deadline_;
   int64_t rows_;  // The batcher's, under its lock.
-  Done done_;     // Of who ends it.
+  Done done_;     // Owned by the thread that ends the request.
   std::atomic<bool> is_ended_ = false;
 };
 
@@ -86,7 +86,7 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  /// Has a request answered, at its deadline at the latest where somebody says sweep(). `columns`
+  /// Has a request answered, at its deadline at the latest where sweep() is called. `columns`
   /// have the dtypes of the inputs.
   /// Errors: kResourceExhausted when too many rows wait; kUnavailable after close().
   Result<std::shared_ptr<Waiting>> submit(Columns columns, int64_t rows, Clock::time_point deadline,
@@ -126,7 +126,7 @@ class Batcher {
   std::condition_variable work_;
   std::condition_variable idle_;
   std::deque<std::shared_ptr<Waiting>> queue_;
-  Taken running_;  // With those that are not computed, as nobody waits for them.
+  Taken running_;  // With cancelled ones, which are not computed.
   int64_t rows_ = 0;
   Clock::time_point since_;         // The first of what waits came then.
   std::array<double, 64> seconds_;  // Of the last call, by the bits of its rows.

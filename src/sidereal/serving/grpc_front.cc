@@ -136,8 +136,8 @@ class GrpcFront::Impl {
   std::thread others_thread_;
 };
 
-/// A call, from before it comes. It is held by two: gRPC, until the call has ended, and whoever
-/// answers.
+/// A call, from before it comes. Two holders: gRPC, until the call has ended, and the thread or
+/// batch that answers it.
 class GrpcFront::Impl::Call {
  public:
   Call(Impl* front, Method method) : front_(*front), method(method), writer(&context) {

@@ -24,7 +24,7 @@ struct GrpcFrontOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  ///< Until an answer is there.
 };
 
-/// A call that somebody else answers, once. Gone without an answer it is kInternal. Thread: any.
+/// A call that another thread answers, once. Gone without an answer it is kInternal. Thread: any.
 class OtherCall {
  public:
   virtual ~OtherCall() = default;

@@ -327,7 +327,7 @@ class Trainer::Impl {
     return static_cast<int64_t>(validation.size() - 1 - best_of(validation, model_.is_binary));
   }
 
-  /// What keeps the weights of the best epoch; nullptr when nobody asks for them.
+  /// What keeps the weights of the best epoch; nullptr without restore_best.
   Result<std::unique_ptr<BestWeights>> open_best(Fit* fit, const TrainingState& before) {
     const FitOptions& options = fit->options;
     if (!options.restore_best || fit->validation == nullptr) return std::unique_ptr<BestWeights>();

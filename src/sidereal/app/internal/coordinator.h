@@ -145,7 +145,7 @@ class Coordinator final : public ClusterCoordinator,
   };
   struct Ps {
     uint64_t incarnation = 0;  ///< That is meant; 0: the first that is met.
-    uint64_t met = 0;          ///< Another one, which nobody was told of; 0: none.
+    uint64_t met = 0;          ///< An incarnation not reported yet; 0: none.
     std::optional<steady_clock::time_point> silent_since;
   };
   static Until until_of(milliseconds timeout);
@@ -170,7 +170,7 @@ class Coordinator final : public ClusterCoordinator,
   void send(Connection* connection, uint64_t id);
   /// Of a closure that runs; 0 when there is none, which ends all.
   uint64_t new_number();
-  /// Something is to leave: soon, unless somebody up the stack calls flush().
+  /// There is a message to send: it leaves soon, unless a caller of this calls flush().
   void is_said(Connection* connection);
   /// Writes what is to leave, without the lock.
   void flush(std::unique_lock<std::mutex>* lock);

@@ -36,7 +36,7 @@ class Timings {
   }
 
  private:
-  std::mutex mutex_;  ///< Of who writes.
+  std::mutex mutex_;  ///< Taken by threads that record.
   std::array<metrics::Histogram, kTimings.size()> all_;
 };
 
