@@ -65,6 +65,17 @@ struct Answer {
   std::string bytes;
 };
 
+/// Waits until `condition` holds, of which nobody tells; false after a minute.
+template <class Condition>
+bool eventually(Condition condition) {
+  const auto end = Clock::now() + seconds(60);
+  while (!condition()) {
+    if (Clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 class GrpcFrontTest : public ::testing::Test {
  protected:
   void start(int calls = 8, std::chrono::nanoseconds timeout = seconds(60)) {
@@ -101,15 +112,18 @@ class GrpcFrontTest : public ::testing::Test {
     if (model_ != nullptr) model_->set_open(true);
   }
 
-  Answer call(const std::string& method, const std::string& request,
-              milliseconds limit = seconds(60)) {
-    grpc::GenericStub stub(channel_);
+  Answer call(const std::string& method, const std::string& request) {
     grpc::ClientContext context;
-    context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + limit);
+    return call(method, request, &context);
+  }
+  /// `context`: with which another thread may cancel the call.
+  Answer call(const std::string& method, const std::string& request, grpc::ClientContext* context) {
+    grpc::GenericStub stub(channel_);
+    context->set_wait_for_ready(true);
+    context->set_deadline(std::chrono::system_clock::now() + seconds(60));
     const grpc::Slice slice(request);
     grpc::CompletionQueue queue;
-    const auto reader = stub.PrepareUnaryCall(&context, "/tensorflow.serving." + method,
+    const auto reader = stub.PrepareUnaryCall(context, "/tensorflow.serving." + method,
                                               grpc::ByteBuffer(&slice, 1), &queue);
     reader->StartCall();
     Answer answer;
@@ -124,9 +138,7 @@ class GrpcFrontTest : public ::testing::Test {
     }
     return answer;
   }
-  Answer predict(milliseconds limit = seconds(60)) {
-    return call("PredictionService/Predict", request_of("m"), limit);
-  }
+  Answer predict() { return call("PredictionService/Predict", request_of("m")); }
 
   std::unique_ptr<GrpcFront> front_;
   std::shared_ptr<Batcher> batcher_;
@@ -171,15 +183,33 @@ TEST_F(GrpcFrontTest, WhatIsTooMuchIsRefusedAndTheOthersAnswered) {
   EXPECT_TRUE(first.status.ok()) << first.status.error_message();
 }
 
-TEST_F(GrpcFrontTest, TheTimeOfTheServerAndOfTheCallerEndsACall) {
+TEST_F(GrpcFrontTest, TheTimeOfTheServerEndsACall) {
   start(8, milliseconds(200));
   model_->set_open(false);
   const Answer by_server = predict();
   EXPECT_EQ(by_server.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(by_server.status.error_message(), HasSubstr("no answer in the time"));
-  // This one waits behind the first, and its caller goes away: it is not computed.
-  EXPECT_EQ(predict(milliseconds(20)).status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_F(GrpcFrontTest, ACallWhoseCallerGoesAwayIsNotComputed) {
+  start();
+  model_->set_open(false);
+  Answer first;
+  std::thread asking([&] { first = predict(); });
+  EXPECT_TRUE(model_->wait_for_calls(1));
+  // This one waits behind the first.
+  grpc::ClientContext context;
+  Answer second;
+  std::thread leaving(
+      [&] { second = call("PredictionService/Predict", request_of("m"), &context); });
+  EXPECT_TRUE(eventually([&] { return batcher_->waiting_rows() == 1; }));
+  context.TryCancel();
+  leaving.join();
+  EXPECT_EQ(second.status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(eventually([&] { return front_->answered()[{"Predict", "CANCELLED"}] == 1; }));
   model_->set_open(true);
+  asking.join();
+  EXPECT_TRUE(first.status.ok()) << first.status.error_message();
   ASSERT_TRUE(batcher_->wait_idle(seconds(60)));
   EXPECT_EQ(model_->calls(), 1);
   EXPECT_TRUE(predict().status.ok());
