@@ -94,8 +94,11 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
         running.stop()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
     # Nothing is captured yet. What a test process says when it crashes is captured, and lost.
     if sys.__stderr__ is not None:
         _native.report_crashes(os.dup(sys.__stderr__.fileno()))

@@ -294,11 +294,13 @@ import sidereal.v1 as tf
 folder = sys.argv[1]
 resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
 cluster = resolver.cluster_spec()
-server = tf.train.Server(cluster, resolver.task_type, resolver.task_id, protocol=resolver.rpc_layer)
 if resolver.task_type == "ps":
+    # Before it answers: who has steps of its can read it.
     with open(f"{folder}/pid-{resolver.task_id}.new", "w") as file:
         file.write(str(os.getpid()))
     os.rename(file.name, file.name[:-4])
+server = tf.train.Server(cluster, resolver.task_type, resolver.task_id, protocol=resolver.rpc_layer)
+if resolver.task_type == "ps":
     server.join()
 is_chief = resolver.task_type == "chief"
 with tf.device("/job:ps/task:0"):
