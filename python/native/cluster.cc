@@ -78,11 +78,11 @@ void bind_status(nb::module_& m) {
           "(table, worker, sum, [(least, greatest, how many)]) of each table and worker.")
       .def(
           "unsaved",
-          [](StatusClient& self, double limit_s) {
+          [](StatusClient& self, double limit_s, const std::string& job) {
             std::vector<service::Unsaved> found;
             {
               const nb::gil_scoped_release release;
-              found = service::unsaved_of(self.ask(milliseconds_of(limit_s)));
+              found = service::unsaved_of(self.ask(milliseconds_of(limit_s), job));
             }
             std::vector<std::tuple<std::string, uint64_t, std::string, int64_t, int64_t>> out;
             for (const service::Unsaved& each : found) {
@@ -90,9 +90,9 @@ void bind_status(nb::module_& m) {
             }
             return out;
           },
-          "limit_s"_a,
-          "(task, incarnation, table, pushes, rows) of what no checkpoint has, of each task that "
-          "answers and each of its tables.");
+          "limit_s"_a, "job"_a,
+          "(task, incarnation, table, pushes, rows) of what no checkpoint has, of each task of the "
+          "job that answers and each of its tables.");
 }
 
 void bind_security(nb::module_& m) {

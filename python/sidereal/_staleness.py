@@ -56,6 +56,6 @@ class Staleness:
 
 
 def _short(worker: str) -> str:
-    """"worker_0"; "others": workers that have gone, or are too many."""
+    """As in "worker_0"; "others": workers that have gone, or are too many."""
     parts = dict(part.split(":", 1) for part in worker.strip("/").split("/") if ":" in part)
     return f"{parts['job']}_{parts['task']}" if {"job", "task"} <= parts.keys() else "others"

@@ -34,6 +34,8 @@ constexpr int64_t kPartsMax = 65'536;
 constexpr int64_t kReceiveRequestsMax = 65'536;
 /// Tensors that all open receive requests wait for.
 constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
+/// Of the name of a task.
+constexpr size_t kNameBytesMax = 256;
 /// Of a name that is none, in an error.
 constexpr size_t kNameBytesShown = 200;
 
@@ -105,7 +107,9 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
     }
     SR_ASSIGN_OR_RETURN(const task::SessionState state,
                         task::session_state(head.isolated(), head.state_group()));
-    if (!head.master().empty() && !cluster::parse_task_name(head.master())) {
+    const bool is_named = !head.master().empty();
+    if (is_named && (head.master().size() > kNameBytesMax ||
+                     !cluster::parse_task_name(head.master()).has_value())) {
       return base::invalid_argument("the master of a session is said to be '{}', which is no task",
                                     base::message_text(head.master(), kNameBytesShown));
     }
