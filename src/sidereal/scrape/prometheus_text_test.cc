@@ -15,7 +15,7 @@ TEST(PrometheusText, has_a_family_for_each_name_and_says_whose_a_sample_is) {
   readings.add(metrics::gauge("s_kept_bytes", Unit::kBytes, "Kept."), 1 << 20);
   readings.add(metrics::counter("s_busy_seconds_total", Unit::kSeconds, "Busy."), 1'500'000'000);
   for (const char* why : {"idle", "garbage"}) {
-    readings.add(metrics::counter("s_refused_total", Unit::kCount, "Refused.", {"why", why}), 2);
+    readings.add(metrics::counter("s_refused_total", Unit::kCount, "Refused.", {{"why", why}}), 2);
   }
   EXPECT_EQ(prometheus_text(readings, "/job:ps/task:0"),
             "# HELP s_busy_seconds_total Busy.\n"
