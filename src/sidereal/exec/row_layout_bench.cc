@@ -14,6 +14,7 @@
 #include <cmath>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -266,7 +267,7 @@ void small_update(benchmark::State& state) {
   std::vector<Tensor> batches = draw_batches(kRows, false);
   for (Tensor& batch : batches) {
     const std::span<const int64_t> ids = batch.data<const int64_t>();
-    batch = Tensor::of<int64_t>(Shape{count}, {ids.begin(), ids.begin() + count});
+    batch = Tensor::of(Shape{count}, std::vector<int64_t>(ids.begin(), ids.begin() + count));
   }
   const std::vector<Tensor> grads = gradients_of(batches, kDim);
   std::vector<Tensor> inputs = Table::update_inputs(1, batches[0], grads[0]);

@@ -105,14 +105,6 @@ int64_t Readings::series(std::string_view series) const {
   return found == all_.end() ? 0 : found->second.value;
 }
 
-HistogramSnapshot Readings::histogram(std::string_view name) const {
-  HistogramSnapshot sum;
-  for (auto at = all_.lower_bound(name); at != all_.end() && at->first.starts_with(name); ++at) {
-    if (at->second.what.name == name) sum.merge(at->second.histogram);
-  }
-  return sum;
-}
-
 void Figures::read(Readings* into) const {
   for (const Entry& entry : entries_) {
     if (entry.histogram != nullptr) {

@@ -79,8 +79,6 @@ class Readings {
   [[nodiscard]] int64_t value(std::string_view name) const;
   /// The value of a series; 0 where there is none.
   [[nodiscard]] int64_t series(std::string_view series) const;
-  /// The sum of the histograms of this name, whatever their labels; an empty one without any.
-  [[nodiscard]] HistogramSnapshot histogram(std::string_view name) const;
 
  private:
   Reading& reading(const Declaration& what);
