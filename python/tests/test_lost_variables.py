@@ -246,7 +246,8 @@ def test_of_a_ps_with_the_counter_of_steps_it_is_said_what_was_last_read(
         assert (session.run(variables[0]) == -6).all()
         assert session.run(variables[1])[0, 0] in (-8, -9)
     (line,) = lines(caplog)
-    assert re.search("lost is what at least [12] steps pushed to them, 5 to [67]: at least", line), line
+    said = "lost is what at least [12] steps pushed to them, 5 to [67]: at least "
+    assert re.search(said, line), line
 
 
 def restoring(tmp_path: Path, cluster: Cluster) -> tuple[Any, Any, Any, Any]:
