@@ -97,16 +97,17 @@ def test_pushes_of_others_since_the_pull_are_counted(cluster: dict[str, list[str
 
 def test_who_pushes_is_told_apart_as_long_as_it_is_there(cluster: dict[str, list[str]]) -> None:
     targets = [f"grpc://{address}" for address in cluster["worker"]]
-    models = []
+    models, initializers = [], []
     graphs = [tf.Graph(), tf.Graph()]
     for worker, graph in enumerate(graphs):
         with graph.as_default():
             models.append(Model("shared", worker))
-            initialize = tf.global_variables_initializer()
+            initializers.append(tf.global_variables_initializer())
     one, other = (tf.Session(target, graph) for target, graph in zip(targets, graphs))
     with other:
-        other.run(initialize)
+        other.run(initializers[1])
         with one:
+            one.run(initializers[0])
             one.run(models[0].fast)  # Nobody had counted before.
             slow = threading.Thread(target=lambda: one.run(models[0].slow))
             slow.start()

@@ -127,7 +127,9 @@ class UpdateKernel : public Kernel {
       SR_RETURN_IF_ERROR(check_and_apply(c, locked));
       // One that has no lane is of this program alone, which knows how it trains.
       if (changes() && variables_[0]->owner() != nullptr) {
-        variables_[0]->staleness()->note_change(c.step_id(), c.pusher(), is_of_rows(), rows_);
+        const resources::PushedBy& by = c.pushed_by();
+        variables_[0]->staleness()->note_change(by.step(c.step_id()), by.pusher, is_of_rows(),
+                                                rows_);
       }
       return Status();
     });

@@ -30,7 +30,7 @@ using tensor::Tensor;
 
 /// For figures of how old what a step computes with is. Thread: that of the value.
 void note_read(const KernelContext& c, Variable* variable) {
-  variable->staleness()->note_read(c.step_id());
+  variable->staleness()->note_read(c.pushed_by().step(c.step_id()));
 }
 
 Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
@@ -104,7 +104,7 @@ KernelFactory changing(bool of_rows, F change) {
       return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
         SR_RETURN_IF_ERROR(change(values[0], c));
         if (found->owner() != nullptr) {
-          found->staleness()->note_assignment(c.step_id(), of_rows,
+          found->staleness()->note_assignment(c.pushed_by().step(c.step_id()), of_rows,
                                               of_rows ? c.input(1).num_elements() : 0);
         }
         return give(c, *values[0]);
