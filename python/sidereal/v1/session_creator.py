@@ -23,6 +23,9 @@ class SessionCreator:
         """A session that is ready for training."""
         raise NotImplementedError(f"{type(self).__name__}.create_session()")
 
+    def _end(self) -> None:
+        """No session is made any more."""
+
 
 class ChiefSessionCreator(SessionCreator):
     """Makes sessions of the chief (tf.compat.v1.train.ChiefSessionCreator): their variables have
@@ -69,7 +72,7 @@ class ChiefSessionCreator(SessionCreator):
         were lost."""
         if self._restores_lost and self._lost is None:
             with building():
-                self._lost = LostVariables(self._scaffold.saver)
+                self._lost = LostVariables(self._scaffold.saver, target=self._master)
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold)
@@ -90,6 +93,10 @@ class ChiefSessionCreator(SessionCreator):
         )
         self._has_begun = True
         return session
+
+    def _end(self) -> None:
+        if self._lost is not None:
+            self._lost._close()
 
     def _restore_lost(self, session: Session) -> None:
         assert self._lost is not None and self._checkpoint is not None

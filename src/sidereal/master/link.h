@@ -49,6 +49,7 @@ struct LinkOptions {
   task::SessionState state = {};
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   std::string cluster = {};            ///< That the session named, as JSON; "": none.
+  std::string master = {};             ///< The task of the master.
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;

@@ -231,6 +231,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .state = config_.state,
                              .protocol = context_->protocol,
                              .cluster = cluster_json_,
+                             .master = context_->task->name(),
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                const std::shared_ptr<MasterSession> self = weak.lock();

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -44,9 +45,10 @@ class StatusClient {
   StatusClient(const StatusClient&) = delete;
   StatusClient& operator=(const StatusClient&) = delete;
 
-  /// The reports of all tasks, sorted by job and index. All are asked at once; who has not answered
-  /// after `limit` has a report with kDeadlineExceeded, who cannot be reached kUnavailable.
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit);
+  /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
+  /// once; who has not answered after `limit` has a report with kDeadlineExceeded, who cannot be
+  /// reached kUnavailable.
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job = {});
 
  private:
   class Impl;

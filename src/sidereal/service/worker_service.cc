@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/internal/grpc_status.h"
@@ -32,6 +34,10 @@ constexpr int64_t kPartsMax = 65'536;
 constexpr int64_t kReceiveRequestsMax = 65'536;
 /// Tensors that all open receive requests wait for.
 constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
+/// Of the name of a task.
+constexpr size_t kNameBytesMax = 256;
+/// Of a name that is none, in an error.
+constexpr size_t kNameBytesShown = 200;
 
 /// What the streams of a worker share.
 struct Common {
@@ -101,7 +107,13 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
     }
     SR_ASSIGN_OR_RETURN(const task::SessionState state,
                         task::session_state(head.isolated(), head.state_group()));
-    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), state));
+    const bool is_named = !head.master().empty();
+    if (is_named && (head.master().size() > kNameBytesMax ||
+                     !cluster::parse_task_name(head.master()).has_value())) {
+      return base::invalid_argument("the master of a session is said to be '{}', which is no task",
+                                    base::message_text(head.master(), kNameBytesShown));
+    }
+    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), state, head.master()));
     session_ = head.session();
     open_ = true;
     v1::AttachReply reply;

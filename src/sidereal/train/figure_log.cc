@@ -49,10 +49,12 @@ void FigureLog::add(const Summary& summary) {
   if (failed_.ok()) failed_ = file_->add(step_, summary);
 }
 
-/// What came since the last time, of each table.
+/// What came since the last time, of each table and worker.
 void FigureLog::add_staleness(const std::vector<service::Staleness>& now, Summary* summary) {
   for (const service::Staleness& each : now) {
-    const std::string tag = "staleness/" + (each.table.empty() ? "other_variables" : each.table);
+    const std::string tag =
+        fmt::format("staleness/{}/{}", each.table.empty() ? "other_variables" : each.table,
+                    each.worker.empty() ? "others" : short_name(each.worker));
     metrics::HistogramSnapshot& before = stale_[tag];
     const metrics::HistogramSnapshot lately = metrics::since(before, each.seen).value_or(each.seen);
     before = each.seen;

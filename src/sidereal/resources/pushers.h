@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+/// Whose pushes a task gets.
+namespace sidereal::resources {
+
+/// Whose step something is, for figures. Value type.
+struct PushedBy {
+  int pusher = 0;        ///< A number of Pushers.
+  uint64_t session = 0;  ///< Steps of several sessions may have one number.
+
+  /// What tells step `number` of the session from the steps of others.
+  [[nodiscard]] uint64_t step(uint64_t number) const {
+    return number ^ (session * 0xbf58476d1ce4e5b9);
+  }
+};
+
+/// The workers that figures of pushes tell apart, each by a small number, so that what counts a
+/// push looks nothing up. A number is another worker's once nobody can push with it any more, and
+/// what was counted with it has been put aside.
+/// Thread: any.
+class Pushers {
+ public:
+  /// Workers that have a number each; others share kOthers.
+  static constexpr size_t kMax = 64;
+  static constexpr int kOthers = 0;
+
+  /// Somebody who pushes: who holds it may count with its number.
+  class Pusher {
+   public:
+    [[nodiscard]] int number() const { return number_; }
+
+   private:
+    friend class Pushers;
+    explicit Pusher(int number) : number_(number) {}
+    const int number_;
+  };
+
+  Pushers();
+
+  /// The worker of this name, the same as long as somebody holds it; "": one of the others.
+  std::shared_ptr<const Pusher> enter(const std::string& name);
+
+  /// Numbers that nobody holds any more, which are to be set free when what was counted with them
+  /// has been put aside.
+  [[nodiscard]] std::vector<int> gone() const;
+  void set_free(const std::vector<int>& numbers);
+  /// By number; "": the others, and who has none.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace sidereal::resources
