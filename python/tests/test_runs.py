@@ -206,13 +206,14 @@ def test_fit_ends_with_the_best_weights(cluster: sr.LocalCluster) -> None:
     data, worse = columns(512, 1), columns(256, 2, flipped=True)
     del data["user"]
     model = small_model()
-    result = model.fit(data, cluster=cluster, validation=worse, group="user", epochs=9, patience=2,
-                       batch_size=32, verbose=False)  # fmt: skip
+    result = model.fit(data, cluster=cluster, validation=worse, metrics_by="user", epochs=9,
+                       patience=2, batch_size=32, verbose=False)  # fmt: skip
     assert (result.epochs, result.best_epoch, result.restored_best) == (3, 1, True)
     assert model.evaluate(worse).auc == result.validation[0].auc
     other = small_model()
-    result = other.fit(data, cluster=cluster, validation=worse, group="user", epochs=9, patience=2,
-                       restore_best_weights=False, batch_size=32, verbose=False)  # fmt: skip
+    result = other.fit(data, cluster=cluster, validation=worse, metrics_by="user", epochs=9,
+                       patience=2, restore_best_weights=False, batch_size=32,
+                       verbose=False)  # fmt: skip
     assert (result.best_epoch, result.restored_best) == (1, False)
     assert other.evaluate(worse).auc == result.validation[-1].auc
     with pytest.raises(sr.errors.InvalidArgumentError, match="there is no validation"):
@@ -225,7 +226,7 @@ def test_fit_ends_with_the_best_weights(cluster: sr.LocalCluster) -> None:
 def test_epochs_have_figures_of_rows_and_groups(cluster: sr.LocalCluster, capfd: Any) -> None:
     data, valid = columns(512, 1), columns(256, 2)
     model = small_model()
-    result = model.fit(data, cluster=cluster, validation=valid, group="user", epochs=2,
+    result = model.fit(data, cluster=cluster, validation=valid, metrics_by="user", epochs=2,
                        record_losses=True, batch_size=32)  # fmt: skip
     found = result.validation[-1]
     scores, labels = model.predict(valid).astype(np.float64), valid["label"]
@@ -254,7 +255,7 @@ def test_epochs_have_figures_of_rows_and_groups(cluster: sr.LocalCluster, capfd:
     assert re.search(r"validation auc .*grouped auc .*training loss", capfd.readouterr().err)
     without = model.evaluate(valid)
     assert math.isnan(without.grouped_auc) and math.isnan(without.training_loss)
-    assert model.evaluate(valid, group="user").grouped_auc == found.grouped_auc
+    assert model.evaluate(valid, metrics_by="user").grouped_auc == found.grouped_auc
 
 
 def test_groups_of_files_are_those_of_a_column(files: Path, tmp_path: Path) -> None:
@@ -273,7 +274,7 @@ def test_groups_of_files_are_those_of_a_column(files: Path, tmp_path: Path) -> N
 def test_a_group_that_is_no_column_is_told(cluster: sr.LocalCluster) -> None:
     data = columns(64, 1)
     with pytest.raises(sr.errors.InvalidArgumentError, match=r"grouped by 'x'.*ids, label, user"):
-        small_model().fit(data, cluster=cluster, validation=data, group="x", verbose=False)
+        small_model().fit(data, cluster=cluster, validation=data, metrics_by="x", verbose=False)
 
 
 def test_a_high_loss_of_fit_names_the_column(cluster: sr.LocalCluster, capfd: Any) -> None:

@@ -57,7 +57,7 @@ Json config(const TrainingJob& job) {
                  {"patience", job.fit.patience},
                  {"restore_best", job.fit.restore_best},
                  {"warmup_steps", m.warmup_steps},
-                 {"group", job.fit.group},
+                 {"metrics_by", job.fit.metrics_by},
                  {"seed", m.seed},
                  {"format", std::string(data::name_of(job.data.format))},
                  {"data", job.data.files}};

@@ -119,7 +119,7 @@ class Trainer::Impl {
     if (model_.is_binary) {
       loop.fetches.push_back({.name = placed_.distributed().prediction, .keep = task::Keep::kEach});
       loop.kept_columns = {kLabel};
-      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.group));
+      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.metrics_by));
       if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
       if (!group_by.name.empty()) loop.kept_columns.push_back(group_by.name);
     }

@@ -42,7 +42,7 @@ struct EvalResult {
   double log_loss = 0;  ///< Nats.
   double seconds = 0;
   /// Of models that predict a probability; those of groups are none (NaN) without
-  /// FitOptions::group.
+  /// FitOptions::metrics_by.
   data::Quality quality = {};
   /// Of an evaluation after an epoch: mean loss of the steps of that epoch, as they were made. Else
   /// NaN.
@@ -133,7 +133,7 @@ struct FitOptions {
   std::string best_directory = {};
   /// The column whose equal values make rows a group, for figures of validation data: of csv files
   /// a categorical one, of arrays one of int64 [rows]. "": there are no groups.
-  std::string group = {};
+  std::string metrics_by = {};
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
