@@ -18,6 +18,7 @@ from typing import Any
 
 from . import _native
 from ._native import Schema
+from .errors import InvalidArgumentError
 
 __all__ = [
     "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema", "Sequence",
@@ -211,7 +212,13 @@ class DataSpec:
             if not one.like
         ]
         found, first = [], 0
+        seen = set()
         for name, size in sizes:
+            if name in seen:
+                raise InvalidArgumentError(
+                    f"the field '{name}' is named twice, as a column or a cross; name each once"
+                )
+            seen.add(name)
             found.append((name, first, size))
             first += size
         return found

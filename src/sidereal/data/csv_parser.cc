@@ -228,8 +228,17 @@ class CsvParser final : public RowParser {
     SR_RETURN_IF_ERROR(number_fields());
     SR_RETURN_IF_ERROR(take_defaults());
     crosses_.clear();
+    // Fields are known by their names, and so are the ids that models are served with.
+    std::set<std::string> named(categorical_.begin(), categorical_.end());
+    for (const Bucketized& one : spec_.bucketized) named.insert(one.column);
     for (size_t i = 0; i < spec_.crosses.size(); ++i) {
       Cross& cross = crosses_.emplace_back();
+      const std::string joined = base::join(spec_.crosses[i], "*");
+      if (!named.insert(joined).second) {
+        return invalid_argument(
+            "the cross '{}' is named twice, or a column has its name; name each field once",
+            joined);
+      }
       cross.slot = width_++;
       cross.field = categories_.size() + buckets_.size() + i;
       for (const std::string& name : spec_.crosses[i]) {
