@@ -244,6 +244,7 @@ void bind_results(nb::module_& m) {
       .def_ro("auc", &train::Progress::auc)
       .def_ro("fraction", &train::Progress::fraction)
       .def_ro("seconds_left", &train::Progress::seconds_left)
+      .def_ro("training_losses", &train::Progress::training_losses)
       .def_ro("validation", &train::Progress::validation);
   nb::class_<train::EvalResult>(
       m, "EvalResult",
@@ -295,6 +296,7 @@ void bind_results(nb::module_& m) {
       .def_prop_ro(
           "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
           nb::rv_policy::move)
+      .def_ro("training_losses", &train::FitResult::training_losses)
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("best_epoch", &train::FitResult::best_epoch)
       .def_ro("restored_best", &train::FitResult::restored_best)

@@ -129,6 +129,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                            {"first_failure", report.first_failure},
                            {"save_s", number(report.save_s)}};
   }
+  json["training_losses"] = Json::array();
+  for (const double loss : fit.training_losses) json["training_losses"].push_back(number(loss));
   json["valid"] = Json::array();
   for (const train::EvalResult& epoch : fit.validation) json["valid"].push_back(evaluation(epoch));
   json["tasks"] = Json::array();

@@ -67,6 +67,8 @@ struct Progress {
   double fraction = 0;       ///< Of the whole fit, 0 to 1.
   double seconds_left = 0;   ///< Estimate; negative while unknown.
   std::vector<TaskStats> workers = {};  ///< Each worker, since the start of the fit.
+  /// FitResult::training_losses so far.
+  std::vector<double> training_losses = {};
   /// The latest, of validation data; none before the first epoch has ended.
   std::optional<EvalResult> validation = {};
 };
@@ -149,6 +151,8 @@ struct FitOptions {
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch, which counts from 1.
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
+  /// Gets the mean loss of the steps of an epoch, which counts from 1, as they were made.
+  std::function<void(int64_t epoch, double loss)> on_training_loss = nullptr;
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;
@@ -168,6 +172,9 @@ struct FitResult {
   double loss = 0;            ///< Mean of the last steps.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
+  /// Mean loss of the steps of each epoch, as they were made; NaN for those that were trained
+  /// before this fit.
+  std::vector<double> training_losses;
   /// One per epoch when there is validation data, with those before; epochs are evaluated again
   /// that are trained again.
   std::vector<EvalResult> validation;
