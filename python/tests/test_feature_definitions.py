@@ -378,6 +378,14 @@ def test_what_a_definition_lacks_is_told(tmp_path: Path) -> None:
     (["--targets", "price"], "mmoe learns several"),
     (["--group", "city"], "groups of rows are of the loss pairwise_logistic"),
     (["--loss", "sparse_categorical_crossentropy"], "say how many there are"),
+    (["--negatives", "item"], "is not COLUMN=N"),
+    (["--negatives", "price=2"], "no categorical column 'price', which is to have negatives"),
+    (["--negatives", "item=2:sampler=uniform"], "from a vocabulary, and it has none"),
+    (["--negatives", "item=2", "--format", "libsvm"], "--negatives is for data with named"),
+    (["--negatives", "item=2", "--loss", "sparse_categorical_crossentropy", "--classes", "3"],
+     "the label 0, which is a class of"),
+    (["--negatives", "item=2", "--loss", "pairwise_logistic", "--group", "city"],
+     "go with no group ('city')"),
 ])  # fmt: skip
 def test_wrong_options_are_told(tmp_path: Path, words: list[str], said: str) -> None:
     file = write(tmp_path / "a.csv", 20)

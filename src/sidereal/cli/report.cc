@@ -144,6 +144,7 @@ std::string model_description(const TrainingJob& job) {
   data::DataSpec data = job.data;
   data.files.clear();
   data.shuffle_rows = 0;
+  data.negatives = {};
   if (data.format == data::Format::kCsv) data.categorical = m.schema.categorical;
   const Json schema = {{"dense_width", m.schema.dense_width},
                        {"fields", m.schema.fields},

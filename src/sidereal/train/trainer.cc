@@ -572,6 +572,7 @@ class Trainer::Impl {
     task::LoopOptions loop;
     data::DataSpec in_order = data;
     in_order.shuffle_rows = 0;
+    in_order.negatives = {};
     loop.source = data::to_json(in_order);
     SR_ASSIGN_OR_RETURN(const std::vector<std::string> inputs,
                         placeholders_of(placed_.distributed().graph, outputs));
