@@ -244,6 +244,7 @@ void bind_results(nb::module_& m) {
       .def_ro("auc", &train::Progress::auc)
       .def_ro("fraction", &train::Progress::fraction)
       .def_ro("seconds_left", &train::Progress::seconds_left)
+      .def_ro("training_losses", &train::Progress::training_losses)
       .def_ro("validation", &train::Progress::validation);
   nb::class_<train::EvalResult>(
       m, "EvalResult",
@@ -295,6 +296,7 @@ void bind_results(nb::module_& m) {
       .def_prop_ro(
           "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
           nb::rv_policy::move)
+      .def_ro("training_losses", &train::FitResult::training_losses)
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("best_epoch", &train::FitResult::best_epoch)
       .def_ro("restored_best", &train::FitResult::restored_best)
@@ -331,7 +333,7 @@ void bind_trainer(nb::module_& m) {
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("restore_best", &train::FitOptions::restore_best)
       .def_rw("best_directory", &train::FitOptions::best_directory)
-      .def_rw("group", &train::FitOptions::group)
+      .def_rw("metrics_by", &train::FitOptions::metrics_by)
       .def_rw("steps_max", &train::FitOptions::steps_max)
       .def_rw("restores", &train::FitOptions::restores)
       .def_rw("losses_max", &train::FitOptions::losses_max)
@@ -372,15 +374,15 @@ void bind_trainer(nb::module_& m) {
       .def(
           "evaluate",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size,
-             const std::string& group) {
+             const std::string& metrics_by) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
             train::FitOptions options = batches_of(batch_size);
-            options.group = group;
+            options.metrics_by = metrics_by;
             return run_interruptibly(
                 options, nb::none(), nb::none(),
                 [&](const train::FitOptions& o) { return self.evaluate(data, o); });
           },
-          "data"_a, "batch_size"_a, "group"_a)
+          "data"_a, "batch_size"_a, "metrics_by"_a)
       .def(
           "predict",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size) {

@@ -18,10 +18,11 @@ from typing import Any
 
 from . import _native
 from ._native import Schema
+from .errors import InvalidArgumentError
 
 __all__ = [
-    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema", "Sequence",
-    "SyntheticSpec", "Vocabulary", "criteo", "csv", "libsvm", "synthetic",
+    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "Negatives", "NumericTransform", "Schema",
+    "Sequence", "SyntheticSpec", "Vocabulary", "criteo", "csv", "libsvm", "synthetic",
 ]
 
 #: Rows held in memory to shuffle files.
@@ -106,6 +107,17 @@ class Sequence:
 
 
 @dataclass(frozen=True)
+class Negatives:
+    """Rows that did not happen: `count` copies behind each training row with a label above 0, with
+    another value of `column` and the label 0. sampler: "popularity", values of rows shortly before;
+    "uniform", any tokens of its vocabulary. No column: none."""
+
+    column: str = ""
+    count: int = 0
+    sampler: str = "popularity"
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """Made by csv(), criteo(), libsvm() and synthetic(), which say what the fields mean."""
 
@@ -129,6 +141,7 @@ class DataSpec:
     crosses: list[list[str]] = field(default_factory=list)
     vocabularies: list[Vocabulary] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
+    negatives: Negatives = field(default_factory=Negatives)
     hash: str = "xxh3"
     delimiter: str = ","
     hash_buckets: int = 100_000
@@ -157,6 +170,7 @@ class DataSpec:
         """What dataclasses.asdict() gave."""
         made = dict(said)
         made["synthetic"] = SyntheticSpec(**said.get("synthetic", {}))
+        made["negatives"] = Negatives(**said.get("negatives", {}))
         made["label_rule"] = LabelRule(**said.get("label_rule", {}))
         kinds: dict[str, Any] = {
             "transforms": NumericTransform, "multi_hot": MultiHot, "bucketized": Bucketized,
@@ -211,7 +225,13 @@ class DataSpec:
             if not one.like
         ]
         found, first = [], 0
+        seen = set()
         for name, size in sizes:
+            if name in seen:
+                raise InvalidArgumentError(
+                    f"the field '{name}' is named twice, as a column or a cross; name each once"
+                )
+            seen.add(name)
             found.append((name, first, size))
             first += size
         return found
@@ -277,6 +297,7 @@ def csv(
     hash: str = "xxh3",
     targets: Listed[str] = (),
     group: str | None = None,
+    negatives: Negatives | None = None,
     class_weight: Mapping[Any, float] | None = None,
     features: Path | None = None,
     delimiter: str = ",",
@@ -308,6 +329,7 @@ def csv(
     hash: "xxh3", or "farmhash", by which ids are those of Keras' Hashing and HashedCrossing.
     targets: columns of more labels, inputs of their names. group: the column that says which rows
     are of one query, the input "group". class_weight: what the rows of a label count.
+    negatives: rows that did not happen, in training data alone.
     features: a file that says this of each column, in the place of the options from `numeric` on,
     which `sidereal inspect FILE` proposes.
     hash_buckets: ids per categorical column; the text of a field is hashed into them.
@@ -328,7 +350,7 @@ def csv(
         defaults=[(name, str(value)) for name, value in (default or {}).items()],
         multi_hot=many, bucketized=bucketized, crosses=[list(cross) for cross in crosses],
         vocabularies=_vocabularies(vocabularies), sequences=_sequences(sequences or {}), hash=hash,
-        targets=list(targets), group=group or "",
+        targets=list(targets), group=group or "", negatives=negatives or Negatives(),
         class_weights=[(str(label), str(w)) for label, w in (class_weight or {}).items()],
         delimiter=delimiter, hash_buckets=hash_buckets, id_space=id_space,
         binary_label=binary_label, bad_rows=bad_rows, shuffle_rows=shuffle_rows,

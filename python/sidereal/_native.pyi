@@ -684,7 +684,7 @@ class TaskStats:
 
 class Progress:
     """How a fit is going. `loss`, `auc` and `samples_per_s` are of the latest steps, `validation`
-    is of the latest epoch that has ended."""
+    is of the latest epoch that has ended, and `training_losses` of all that have."""
 
     @property
     def epoch(self) -> int: ...
@@ -704,6 +704,8 @@ class Progress:
     def fraction(self) -> float: ...
     @property
     def seconds_left(self) -> float: ...
+    @property
+    def training_losses(self) -> list[float]: ...
     @property
     def validation(self) -> EvalResult | None: ...
 
@@ -766,7 +768,8 @@ class CheckpointReport:
 
 class FitResult:
     """Result of a fit. `loss` is the mean of the last steps; `losses` every step's, if recorded;
-    `validation` has one result per epoch."""
+    `training_losses` has the mean of the steps of each epoch, as they were made, NaN for epochs
+    before this fit, and `validation` one result per epoch."""
 
     @property
     def steps(self) -> int: ...
@@ -790,6 +793,8 @@ class FitResult:
     def trace_file(self) -> str: ...
     @property
     def losses(self) -> Float32Array: ...
+    @property
+    def training_losses(self) -> list[float]: ...
     @property
     def validation(self) -> list[EvalResult]: ...
     @property
@@ -940,7 +945,7 @@ class FitOptions:
     patience: int
     restore_best: bool
     best_directory: str
-    group: str
+    metrics_by: str
     steps_max: int
     restores: bool
     losses_max: int
@@ -963,7 +968,7 @@ class Trainer:
         on_progress: Callable[[Progress], None] | None,
         on_warning: Callable[[str], None] | None,
     ) -> FitResult: ...
-    def evaluate(self, data: str, batch_size: int, group: str) -> EvalResult: ...
+    def evaluate(self, data: str, batch_size: int, metrics_by: str) -> EvalResult: ...
     def predict(self, data: str, batch_size: int) -> Float32Array: ...
     def read_variable(self, name: str) -> Tensor: ...
     def task_stats(self) -> list[TaskStats]: ...

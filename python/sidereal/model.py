@@ -228,7 +228,7 @@ class Model:
         learning_rate_decay: float = 1.0,
         patience: int = 0,
         restore_best_weights: bool | None = None,
-        group: str | None = None,
+        metrics_by: str | None = None,
         steps_max: int = 0,
         record_losses: bool = False,
         verbose: bool = True,
@@ -251,9 +251,9 @@ class Model:
         validation AUC, or loss where there is no AUC. restore_best_weights: after fit() the model
         is as it was after the best epoch (FitResult.best_epoch), and so is the last checkpoint;
         None: with `patience`. What is best is kept in checkpoint_dir/best, or without one in a
-        temporary folder; running servers need checkpoint_dir for it. group: a column whose equal
-        values make rows a group, such as users, for grouped AUC and NDCG of validation data: one
-        of int64, or a categorical one of csv files.
+        temporary folder; running servers need checkpoint_dir for it. metrics_by: a column whose
+        equal values make rows a group, such as users, for grouped AUC and NDCG of validation data:
+        one of int64, or a categorical one of csv files.
         shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
@@ -333,9 +333,9 @@ class Model:
             valid: Any = validation
             if validation is not None:
                 valid = files.enter_context(
-                    _arrays.as_spec(inputs, validation, binary=binary, group=group)
+                    _arrays.as_spec(inputs, validation, binary=binary, group=metrics_by)
                 )
-            self._name_unread(data, group)
+            self._name_unread(data, metrics_by)
             trainer = self._place(cluster)
             options = _native.FitOptions()
             options.batch_size = batch_size
@@ -346,7 +346,7 @@ class Model:
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
-            options.group = group or ""
+            options.metrics_by = metrics_by or ""
             wanted = patience > 0 if restore_best_weights is None else restore_best_weights
             best = self._best_directory(wanted, checkpoint_dir, restore_best_weights is None)
             if best is not None:
@@ -388,15 +388,17 @@ class Model:
         *,
         cluster: Cluster | None = None,
         batch_size: int = 4096,
-        group: str | None = None,
+        metrics_by: str | None = None,
     ) -> EvalResult:
         """The loss on `data`, and AUC (exact), log loss and others of a model of probabilities,
-        computed by all workers. group: as in fit()."""
+        computed by all workers. metrics_by: as in fit()."""
         compiled = self._need_compiled()
         data = self._known_data(data)
-        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary, group=group)
+        columns = _arrays.as_spec(
+            compiled.inputs, data, binary=compiled.is_binary, group=metrics_by
+        )
         with self._exclusively(), columns as spec:
-            return self._place(cluster).evaluate(spec.to_json(), batch_size, group or "")
+            return self._place(cluster).evaluate(spec.to_json(), batch_size, metrics_by or "")
 
     def predict(
         self,

@@ -139,7 +139,7 @@ def test_errors_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "a.json").write_text("[]")
     assert "no file of sidereal train --json" in said(tmp_path / "a.json")
     (tmp_path / "b.json").write_text('{"valid": []}')
-    assert "no validation data" in said(tmp_path / "b.json")
+    assert "has ended no epoch" in said(tmp_path / "b.json")
     (tmp_path / "a.csv").write_text("a,b\nx,y\n")
     assert "no numbers" in said(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_text("epoch,loss\n0,1\n")

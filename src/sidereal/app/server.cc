@@ -295,9 +295,11 @@ class Server::Impl {
     }
     if (!task->cpus.empty()) settings_["pinned_to"] = sys::posix::cpu_list(task->cpus);
     settings_["cpus"] = usable.to_string();
-    base::log_info(
-        "settings task={} protocol={}{}{} cpus={}", task_name_, cluster::name_of(options.protocol),
-        said, task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"], settings_["cpus"]);
+    base::log_line(options.logs_settings ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+                   fmt::format("settings task={} protocol={}{}{} cpus={}", task_name_,
+                               cluster::name_of(options.protocol), said,
+                               task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"],
+                               settings_["cpus"]));
   }
 
   void pin_lanes(int lanes, const sys::posix::UsableCpus& usable, task::TaskOptions* task) {

@@ -84,7 +84,7 @@ Status plan_validation(const TrainArguments& a, TrainingJob* job) {
   if (a.restore_best.value_or(false) && !has_valid) {
     return base::invalid_argument("--restore-best needs --valid, which says which epoch is best");
   }
-  job->fit.group = a.metrics_by;
+  job->fit.metrics_by = a.metrics_by;
   if (!a.metrics_by.empty() && !has_valid && !job->test.has_value()) {
     return base::invalid_argument(
         "--metrics-by needs --valid or --test, whose rows it puts together");

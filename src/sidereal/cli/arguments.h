@@ -37,6 +37,7 @@ struct TrainArguments {
   std::string hash = "xxh3";
   std::string targets;
   std::string group;
+  std::string negatives;
   std::vector<std::string> class_weights;
   std::string buckets;
   std::string crosses;

@@ -77,19 +77,13 @@ Status take_label(const TrainArguments& a, data::DataSpec* spec) {
 Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
   const std::vector<std::pair<const char*, bool>> given = {
-      {"--positive", !a.positive.empty()},
-      {"--weight", !a.weight.empty()},
-      {"--numeric-transform", has_transform},
-      {"--default", !a.defaults.empty()},
-      {"--multi-hot", !a.multi_hot.empty()},
-      {"--vocabulary", !a.vocabularies.empty()},
-      {"--sequence", !a.sequences.empty()},
-      {"--hash", a.hash != "xxh3"},
-      {"--targets", !a.targets.empty()},
-      {"--group", !a.group.empty()},
-      {"--class-weight", !a.class_weights.empty()},
-      {"--buckets", !a.buckets.empty()},
-      {"--cross", !a.crosses.empty()},
+      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
+      {"--multi-hot", !a.multi_hot.empty()},  {"--vocabulary", !a.vocabularies.empty()},
+      {"--sequence", !a.sequences.empty()},   {"--hash", a.hash != "xxh3"},
+      {"--targets", !a.targets.empty()},      {"--group", !a.group.empty()},
+      {"--negatives", !a.negatives.empty()},  {"--class-weight", !a.class_weights.empty()},
+      {"--buckets", !a.buckets.empty()},      {"--cross", !a.crosses.empty()},
       {"--features", !a.features.empty()}};
   for (const auto& [option, is_given] : given) {
     if (is_given) {
@@ -177,6 +171,9 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   spec.weight = a.weight;
   spec.targets = split_columns(a.targets);
   spec.group = a.group;
+  if (!a.negatives.empty()) {
+    SR_ASSIGN_OR_RETURN(spec.negatives, data::parse_negatives_option(a.negatives));
+  }
   for (const std::string& text : a.class_weights) {
     SR_ASSIGN_OR_RETURN(auto pair, split_pair("--class-weight", text));
     spec.class_weights.push_back(std::move(pair));
@@ -213,6 +210,7 @@ Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
   if (patterns.empty()) return std::optional<data::DataSpec>();
   SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
   spec.shuffle_rows = 0;
+  spec.negatives = {};
   SR_RETURN_IF_ERROR(data::inspect(spec).status());
   return std::optional<data::DataSpec>(std::move(spec));
 }
@@ -242,6 +240,14 @@ void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
                    "csv: what the rows of a label count, as in '1=5'; may be given again")
       ->type_name("LABEL=X")
       ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--negatives", a->negatives,
+                   "csv: behind each training row with a label above 0 so many that did not "
+                   "happen, with the label 0 and another value of the column: one of rows shortly "
+                   "before (popularity), or any token of its vocabulary (uniform), as in "
+                   "'item=4:sampler=uniform'")
+      ->type_name("COLUMN=N[:sampler=NAME]")
       ->group(group);
   command
       ->add_option("--group", a->group,

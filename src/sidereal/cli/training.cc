@@ -133,6 +133,15 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
     if (log != nullptr) log->evaluated("valid", r);
     run->evaluated(r);
   };
+  // With --valid it stands beside what came of that.
+  if (!job.valid.has_value()) {
+    options.on_training_loss = [&](int64_t epoch, double loss) {
+      printer.finish();
+      print(fmt::format("epoch {}: training loss {:.4f}\n", epoch, loss));
+      if (log != nullptr) log->epoch_ended(loss);
+      run->epoch_ended(epoch, loss);
+    };
+  }
   options.on_warning = [&printer](const std::string& text) {
     printer.finish();
     std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);

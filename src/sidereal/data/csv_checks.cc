@@ -66,6 +66,13 @@ Status check_counts(const DataSpec& spec) {
       return invalid_argument("column '{}': its separator is that of the columns", one.column);
     }
   }
+  SR_RETURN_IF_ERROR(check_negatives(spec.negatives));
+  if (!spec.negatives.column.empty() && !spec.group.empty()) {
+    return invalid_argument(
+        "negatives of column '{}' go with no group ('{}'): rows that did not happen are of no "
+        "query; leave one of the two out",
+        spec.negatives.column, spec.group);
+  }
   for (const Vocabulary& one : spec.vocabularies) SR_RETURN_IF_ERROR(check_vocabulary(one));
   const bool are_ids = spec.bucketized.empty() && spec.crosses.empty() && spec.vocabularies.empty();
   if (spec.id_space > 0 && !are_ids) {

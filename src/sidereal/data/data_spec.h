@@ -37,6 +37,8 @@ inline constexpr int64_t kHashBucketsMax = int64_t{1} << 36;
 /// Upper limits of MultiHot::max_length and Bucketized::buckets.
 inline constexpr int64_t kMultiHotMax = 1024;
 inline constexpr int64_t kBucketsMax = 4096;
+/// Upper limit of Negatives::count.
+inline constexpr int64_t kNegativesMax = 1024;
 
 /// The column of a batch that says which rows belong together: i64 [B], equal for equal texts.
 inline constexpr const char* kGroup = "group";
@@ -147,6 +149,19 @@ struct Sequence {
   friend bool operator==(const Sequence&, const Sequence&) = default;
 };
 
+/// Rows that did not happen, behind each row that has a label above 0: copies with the label 0 and
+/// another value of a categorical column. Value type.
+struct Negatives {
+  /// "": there are none.
+  std::string column = "";
+  /// Copies of each row.
+  int64_t count = 0;
+  /// "popularity": values of rows shortly before, each as often as it was there; "uniform": tokens
+  /// of the column's vocabulary, all alike.
+  std::string sampler = "popularity";
+  friend bool operator==(const Negatives&, const Negatives&) = default;
+};
+
 /// A column of numbers that becomes a category: the number of boundaries that are not above it; an
 /// empty cell is one more category, behind them. Value type.
 struct Bucketized {
@@ -200,6 +215,8 @@ struct DataSpec {
   std::vector<Vocabulary> vocabularies;
   /// csv: columns beside `ids`; none of them is categorical too.
   std::vector<Sequence> sequences;
+  /// csv: in training data alone.
+  Negatives negatives;
   /// csv: how texts are hashed.
   Hash hash = Hash::kXxh3;
   /// csv.
@@ -252,6 +269,8 @@ struct Schema {
   std::vector<std::string> targets;
   /// True when Batch::columns has kGroup.
   bool has_group = false;
+  /// True when rows that did not happen are among them: DataSpec::negatives.
+  bool has_negatives = false;
   /// True when batches have `weights` (libsvm).
   bool weighted = false;
   bool has_label = true;

@@ -6,6 +6,7 @@
 
 #include "sidereal/data/batch_source.h"
 #include "sidereal/data/line_reader.h"
+#include "sidereal/data/negative_sampler.h"
 #include "sidereal/data/row_parser.h"
 #include "sidereal/data/shuffle_buffer.h"
 #include "sidereal/data/statistics.h"
@@ -68,8 +69,12 @@ class TextSource final : public BatchSource {
       until_mine_ = options.part.index;
     }
     if (spec.shuffle_rows > 0) shuffle_.emplace(spec.shuffle_rows, shuffle_key(spec, options));
+    if (schema_.has_negatives) {
+      negatives_.emplace(spec.negatives, parser_->negative_slot(), schema_.targets.size(),
+                         shuffle_key(spec, options) + kGoldenGamma);
+    }
     rows_to_pass_ = options.rows_before;
-    if (!shuffle_ && bad_rows_ == BadRows::kFail) {
+    if (!shuffle_ && !negatives_ && bad_rows_ == BadRows::kFail) {
       // They were all good, and need not be understood again.
       until_mine_ += rows_to_pass_ * stride_;
       stats_.rows_read = std::exchange(rows_to_pass_, 0);
@@ -227,8 +232,20 @@ class TextSource final : public BatchSource {
     return true;
   }
 
-  // The next good row of this part in the order of the files.
+  // The next row of this part in the order of the files, with the negatives of each behind it.
   Result<bool> next_row(Row* row) {
+    bool more = negatives_ && negatives_->next(row);
+    if (more) {
+      ++stats_.rows_read;
+    } else {
+      SR_ASSIGN_OR_RETURN(more, next_good(row));
+      if (more && negatives_) negatives_->see(*row);
+    }
+    if (more) parser_->weigh(row);
+    return more;
+  }
+
+  Result<bool> next_good(Row* row) {
     std::string_view text;
     while (true) {
       SR_ASSIGN_OR_RETURN(const bool more, next_text(&text));
@@ -308,6 +325,7 @@ class TextSource final : public BatchSource {
   Row row_;
   Row parsed_;
   std::optional<ShuffleBuffer> shuffle_;
+  std::optional<NegativeSampler> negatives_;
   // Of the batch that is filled.
   std::vector<std::pair<int64_t*, int64_t>> id_columns_;
   std::vector<float*> targets_;

@@ -82,6 +82,8 @@ void LoopCall::tell(std::deque<News> news) {
     {
       const std::lock_guard lock(state_mutex_);
       total = total_of(lanes_, options_.fetches.size());
+      // Each is told once.
+      for (task::LoopProgress& lane : lanes_) lane.passes.clear();
     }
     observer_.on_progress(total);
   }

@@ -118,6 +118,12 @@ void to_proto(int lane, const task::LoopProgress& progress,
   out->set_auc(progress.auc);
   out->set_pass(progress.positions.front().pass);
   out->set_pass_rows(progress.positions.front().rows);
+  for (const task::LoopPassMean& pass : progress.passes) {
+    v1::LoopPassMean* const ended = out->add_passes();
+    ended->set_pass(pass.pass);
+    ended->set_sum(pass.sum);
+    ended->set_steps(pass.steps);
+  }
   for (size_t i = 0; i < progress.scalars.size(); ++i) {
     v1::LoopScalar* const scalar = out->add_scalars();
     scalar->set_sum(progress.scalars[i].sum);
@@ -141,6 +147,10 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   out->bytes_out = given.bytes_out();
   out->auc = given.auc();
   out->positions = {{.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
+  for (const v1::LoopPassMean& pass : given.passes()) {
+    out->passes.push_back(
+        {.lane = given.lane(), .pass = pass.pass(), .sum = pass.sum(), .steps = pass.steps()});
+  }
   const size_t scalars = std::min<size_t>(out->scalars.size(), given.scalars_size());
   for (size_t i = 0; i < scalars; ++i) {
     const v1::LoopScalar& scalar = given.scalars(static_cast<int>(i));
@@ -158,6 +168,7 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     out.rows_skipped += lane.rows_skipped;
     if (out.first_skipped.empty()) out.first_skipped = lane.first_skipped;
     out.positions.push_back(lane.positions.empty() ? task::LoopPosition() : lane.positions.front());
+    out.passes.insert(out.passes.end(), lane.passes.begin(), lane.passes.end());
     out.fraction += lane.fraction / static_cast<double>(lanes.size());
     out.elapsed_ns = std::max(out.elapsed_ns, lane.elapsed_ns);
     out.computed_ns += lane.computed_ns;

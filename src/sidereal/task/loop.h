@@ -98,6 +98,14 @@ struct LoopScalar {
   int64_t steps = 0;
 };
 
+/// What the first fetch was in the steps of one pass of one lane. Value type.
+struct LoopPassMean {
+  int32_t lane = 0;
+  int64_t pass = 0;  ///< As in LoopPosition.
+  double sum = 0;
+  int64_t steps = 0;
+};
+
 /// How far one lane of a loop has come. Value type.
 struct LoopPosition {
   int64_t steps = 0;
@@ -121,6 +129,9 @@ struct LoopProgress {
   double auc = 0;                       ///< 0: none, or no rows yet.
   std::vector<LoopScalar> scalars;      ///< By fetch; of those kept as kMean or kSeries.
   std::vector<LoopPosition> positions;  ///< By lane; of one lane, its own.
+  /// Of passes that have ended since the progress before, each once; of a lane's last one when the
+  /// lane ends.
+  std::vector<LoopPassMean> passes;
 };
 
 /// What the fetches and kept columns of one step were. Value type.

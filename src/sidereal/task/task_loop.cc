@@ -150,6 +150,7 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
   }
   progress_.scalars.resize(options_.fetches.size());
   progress_.positions.resize(1);
+  pass_.lane = options_.index;
   series_.resize(options_.fetches.size());
   last_.resize(options_.fetches.size());
 }
@@ -318,6 +319,7 @@ void TaskLoop::harvest_all() {
 Status TaskLoop::harvest(Flight* flight) {
   ++progress_.steps;
   progress_.rows += flight->batch.rows;
+  if (flight->batch.pass != pass_.pass) end_pass(flight->batch.pass);
   progress_.positions[0] = {
       .steps = progress_.steps, .pass = flight->batch.pass, .rows = flight->batch.pass_rows};
   progress_.elapsed_ns = lane_->now() - began_ns_;
@@ -339,6 +341,11 @@ Status TaskLoop::harvest(Flight* flight) {
   return options_.auc_fetch < 0 ? Status() : add_to_auc(*flight);
 }
 
+void TaskLoop::end_pass(int64_t next) {
+  if (pass_.steps > 0) progress_.passes.push_back(pass_);
+  pass_ = {.lane = options_.index, .pass = next};
+}
+
 Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
   const Keep keep = options_.fetches[i].keep;
   if (keep == Keep::kEach) {
@@ -351,6 +358,10 @@ Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
     scalar.sum += number;
     scalar.last = number;
     ++scalar.steps;
+    if (i == 0) {
+      pass_.sum += number;
+      ++pass_.steps;
+    }
     if (keep == Keep::kSeries) {
       series_[i].push_back(number);
       ++series_waiting_;
@@ -428,7 +439,9 @@ bool TaskLoop::tell(bool is_last) {
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;
   progress_.bytes_out = lane_->metrics().bytes_out.value() - bytes_out_before_;
   if (options_.auc_fetch >= 0 && auc_.rows() > 0) progress_.auc = auc_.auc();
+  if (is_last) end_pass(pass_.pass);
   if (!listener_->take_progress(options_.index, progress_, series_, is_last)) return false;
+  progress_.passes.clear();
   for (std::vector<double>& numbers : series_) numbers.clear();
   series_waiting_ = 0;
   steps_told_ = progress_.steps;

@@ -111,6 +111,12 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
   add(summary);
 }
 
+void FigureLog::epoch_ended(double training_loss) {
+  Summary summary;
+  summary.scalar("train/training_loss", training_loss);
+  add(summary);
+}
+
 void FigureLog::fitted(const FitResult& result) {
   step_ = result.steps;
   Summary summary;

@@ -35,6 +35,8 @@ class FigureLog {
                 const std::function<std::vector<service::Staleness>()>& staleness);
   /// An evaluation of "valid" or "test" data, at the step that progress() told last.
   void evaluated(const std::string& data, const EvalResult& result);
+  /// An epoch without validation data, by the mean loss of its steps.
+  void epoch_ended(double training_loss);
   /// The end of a fit.
   void fitted(const FitResult& result);
   /// Histograms of the weights, which are read for it.

@@ -57,7 +57,8 @@ void LoopGroup::set_sessions(std::vector<WorkerSession> workers) {
 }
 
 Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
-                      const std::function<void(size_t, task::LoopOptions*)>& for_worker) {
+                      const std::function<void(size_t, task::LoopOptions*)>& for_worker,
+                      const OnPasses& on_passes) {
   for (Worker& worker : workers_) {
     const TaskStats before = worker.before;
     const std::string task = worker.now.task;
@@ -87,6 +88,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   Clock::time_point shown;
   while (!ended.has_value()) {
     ended = wait_for_all();
+    if (on_passes) tell_passes(on_passes);
     const Clock::time_point now = Clock::now();
     if (now - shown >= kShowEvery || ended.has_value()) {
       show_progress(epoch, epochs);
@@ -96,6 +98,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
+  if (on_passes) tell_passes(on_passes);
   // One that is lost is started again, where it is restored: who goes on finds out.
   const bool is_known = ended->ok() || options_.restores;
   Status status = is_known ? *ended : root_cause(cluster_, *ended);
@@ -172,6 +175,7 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   worker.rows_skipped = progress.rows_skipped;
   worker.first_skipped = progress.first_skipped;
   worker.positions = progress.positions;
+  worker.passes.insert(worker.passes.end(), progress.passes.begin(), progress.passes.end());
   worker.elapsed_s = seconds(progress.elapsed_ns);
   worker.fraction = progress.fraction;
   worker.auc = progress.auc;
@@ -203,6 +207,19 @@ std::optional<Status> LoopGroup::wait_for_all() {
   if (!lost.ok()) return lost;
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
   return std::nullopt;
+}
+
+void LoopGroup::tell_passes(const OnPasses& on_passes) {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    std::vector<task::LoopPassMean> passes;
+    std::vector<task::LoopPosition> positions;
+    {
+      const std::lock_guard lock(mutex_);
+      passes.swap(workers_[i].passes);
+      positions = workers_[i].positions;
+    }
+    if (!passes.empty()) on_passes(i, passes, positions);
+  }
 }
 
 void LoopGroup::close_run() {
@@ -279,15 +296,6 @@ int64_t LoopGroup::steps() const {
 int64_t LoopGroup::rows() const {
   int64_t out = 0;
   for (const Worker& worker : workers_) out += worker.before.rows;
-  return out;
-}
-
-std::pair<double, int64_t> LoopGroup::losses_of_run() const {
-  std::pair<double, int64_t> out;
-  for (const Worker& worker : workers_) {
-    out.first += worker.loss_sum;
-    out.second += worker.loss_steps;
-  }
   return out;
 }
 

@@ -15,6 +15,7 @@
 #include "sidereal/train/best_weights.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/data_position.h"
+#include "sidereal/train/epoch_losses.h"
 #include "sidereal/train/fit.h"
 #include "sidereal/train/group_column.h"
 #include "sidereal/train/loop_group.h"
@@ -119,7 +120,7 @@ class Trainer::Impl {
     if (model_.is_binary) {
       loop.fetches.push_back({.name = placed_.distributed().prediction, .keep = task::Keep::kEach});
       loop.kept_columns = {kLabel};
-      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.group));
+      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.metrics_by));
       if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
       if (!group_by.name.empty()) loop.kept_columns.push_back(group_by.name);
     }
@@ -237,10 +238,14 @@ class Trainer::Impl {
       return options.patience > 0 && since_best(result.validation) >= options.patience;
     };
     SR_ASSIGN_OR_RETURN(const auto best, open_best(fit, before));
-    // Of the steps of the epoch, as far as they were made here.
-    std::pair<double, int64_t> losses;
+    // Of steps that were made here.
+    EpochLosses losses;
+    const auto tell_losses = [&](int64_t end) {
+      losses.take_below(end, [&](int64_t epoch, double mean) { fit->epoch_ended(epoch, mean); });
+    };
     is_trained_ = true;
     result.epochs = schedule.first_epoch(options.epochs);
+    fit->stands_at_epoch(result.epochs);
     while (result.epochs < options.epochs && !is_over()) {
       const int64_t epoch = result.epochs;
       const int64_t end = one_loop ? options.epochs : epoch + 1;
@@ -270,10 +275,16 @@ class Trainer::Impl {
         const int64_t steps_before = group.steps();
         const double seconds_before = group.seconds();
         const int64_t first = schedule.first_epoch(end);
-        SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker));
-        const auto [loss_sum, loss_steps] = group.losses_of_run();
-        losses.first += loss_sum;
-        losses.second += loss_steps;
+        std::vector<int64_t> begun(workers->size(), first);
+        const auto on_passes = [&](size_t worker, const auto& passes, const auto& positions) {
+          for (const task::LoopPassMean& pass : passes) {
+            losses.add(schedule.epoch_of(worker, end, static_cast<size_t>(pass.lane), pass.pass),
+                       pass.sum, pass.steps);
+          }
+          begun[worker] = schedule.begun_epoch(worker, end, positions);
+          tell_losses(std::ranges::min(begun));
+        };
+        SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker, on_passes));
         for (size_t i = 0; i < workers->size(); ++i) {
           schedule.took(i, end, steps, group.positions_of(i));
         }
@@ -287,16 +298,16 @@ class Trainer::Impl {
         if (schedule.first_epoch(end) < end && saver->is_due(false)) saver->save(state());
       }
       result.epochs = end;
+      tell_losses(end);
       if (counts_by_epoch) {
         schedule.leave_out(end);
         loop_steps = 0;
       }
       if (fit->validation != nullptr) {
         SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, options));
-        if (losses.second > 0) {
-          evaluated.training_loss = losses.first / static_cast<double>(losses.second);
+        if (static_cast<int64_t>(result.training_losses.size()) == end) {
+          evaluated.training_loss = result.training_losses.back();
         }
-        losses = {};
         fit->evaluated(evaluated, epoch, end);
         if (best != nullptr && since_best(result.validation) == 0) best->keep(state());
       }
@@ -561,6 +572,7 @@ class Trainer::Impl {
     task::LoopOptions loop;
     data::DataSpec in_order = data;
     in_order.shuffle_rows = 0;
+    in_order.negatives = {};
     loop.source = data::to_json(in_order);
     SR_ASSIGN_OR_RETURN(const std::vector<std::string> inputs,
                         placeholders_of(placed_.distributed().graph, outputs));

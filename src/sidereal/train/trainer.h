@@ -42,7 +42,7 @@ struct EvalResult {
   double log_loss = 0;  ///< Nats.
   double seconds = 0;
   /// Of models that predict a probability; those of groups are none (NaN) without
-  /// FitOptions::group.
+  /// FitOptions::metrics_by.
   data::Quality quality = {};
   /// Of an evaluation after an epoch: mean loss of the steps of that epoch, as they were made. Else
   /// NaN.
@@ -67,6 +67,8 @@ struct Progress {
   double fraction = 0;       ///< Of the whole fit, 0 to 1.
   double seconds_left = 0;   ///< Estimate; negative while unknown.
   std::vector<TaskStats> workers = {};  ///< Each worker, since the start of the fit.
+  /// FitResult::training_losses so far.
+  std::vector<double> training_losses = {};
   /// The latest, of validation data; none before the first epoch has ended.
   std::optional<EvalResult> validation = {};
 };
@@ -133,7 +135,7 @@ struct FitOptions {
   std::string best_directory = {};
   /// The column whose equal values make rows a group, for figures of validation data: of csv files
   /// a categorical one, of arrays one of int64 [rows]. "": there are no groups.
-  std::string group = {};
+  std::string metrics_by = {};
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
@@ -149,6 +151,8 @@ struct FitOptions {
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch, which counts from 1.
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
+  /// Gets the mean loss of the steps of an epoch, which counts from 1, as they were made.
+  std::function<void(int64_t epoch, double loss)> on_training_loss = nullptr;
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;
@@ -168,6 +172,9 @@ struct FitResult {
   double loss = 0;            ///< Mean of the last steps.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
+  /// Mean loss of the steps of each epoch, as they were made; NaN for those that were trained
+  /// before this fit.
+  std::vector<double> training_losses;
   /// One per epoch when there is validation data, with those before; epochs are evaluated again
   /// that are trained again.
   std::vector<EvalResult> validation;

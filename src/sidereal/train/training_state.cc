@@ -46,6 +46,7 @@ std::string features_identity(const data::DataSpec& data) {
   features.targets = data.targets;
   features.group = data.group;
   features.class_weights = data.class_weights;
+  features.negatives = data.negatives;
   if (features == data::DataSpec()) return "";
   return fmt::format("features:{:016x}", base::hash64(data::to_json(features)));
 }
@@ -102,7 +103,9 @@ std::string data_identity(const data::DataSpec& data) {
   std::vector<std::string> parts = {std::string(data::name_of(data.format)),
                                     fmt::format("shuffle:{}", data.shuffle_rows),
                                     std::string(data::name_of(data.bad_rows))};
-  if (data.shuffle_rows > 0) parts.push_back(fmt::format("seed:{}", data.seed));
+  if (data.shuffle_rows > 0 || !data.negatives.column.empty()) {
+    parts.push_back(fmt::format("seed:{}", data.seed));
+  }
   for (const std::string& file : data.files) {
     parts.push_back(file_identity(std::filesystem::path(file).filename().string(), file));
   }
