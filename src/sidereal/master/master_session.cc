@@ -230,6 +230,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .session = id_,
                              .state = config_.state,
                              .protocol = context_->protocol,
+                             .lease = config_.lease,
                              .cluster = cluster_json_,
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
@@ -744,7 +745,10 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
       lock.unlock();
       return done({});
     }
-    closed_ = base::aborted("the session was closed: {}", base::message_of(why));
+    // Who has lost a lease is told so, and not to make a new session.
+    closed_ = why.code() == StatusCode::kFailedPrecondition
+                  ? why
+                  : base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
     loops = loops_;
     attached = std::move(attached_);

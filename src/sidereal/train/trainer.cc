@@ -86,8 +86,10 @@ std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& res
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model)
-      : cluster_(cluster), placed_(cluster, std::move(model)), model_(placed_.model()) {}
+  Impl(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
+      : cluster_(cluster),
+        placed_(cluster, std::move(model), std::move(job)),
+        model_(placed_.model()) {}
 
   Status start() { return placed_.place(); }
 
@@ -584,8 +586,9 @@ class Trainer::Impl {
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
-Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model) {
-  auto impl = std::make_unique<Impl>(cluster, std::move(model));
+Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model,
+                                                 service::JobOptions job) {
+  auto impl = std::make_unique<Impl>(cluster, std::move(model), std::move(job));
   SR_RETURN_IF_ERROR(impl->start());
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
