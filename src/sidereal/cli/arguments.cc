@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/service/job.h"
 
 namespace sidereal::cli {
 

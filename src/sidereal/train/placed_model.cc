@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ops/ops.h"
@@ -66,7 +67,7 @@ Status PlacedModel::take_lease() {
   options.connect_timeout = kReachDeadline;
   SR_ASSIGN_OR_RETURN(lease_, service::JobLease::create(cluster_->spec(), job_, options));
   // Once: who takes it over from this one keeps it.
-  job_.take_over = false;
+  if (std::exchange(job_.take_over, false)) took_over_ = true;
   return {};
 }
 

@@ -56,6 +56,8 @@ class PlacedModel {
   /// Figures of the parameter servers so far.
   Result<std::vector<TaskStats>> ps_stats();
 
+  /// Whether another program had the job before this one, and may be ending yet.
+  [[nodiscard]] bool took_over() const { return took_over_; }
   [[nodiscard]] const CompiledModel& model() const { return model_; }
   [[nodiscard]] const DistributedModel& distributed() const { return distributed_; }
   [[nodiscard]] const ir::OpRegistry& registry() const { return registry_; }
@@ -88,6 +90,7 @@ class PlacedModel {
   std::vector<int> worker_lanes_;
   DistributedModel distributed_;
   service::JobOptions job_;
+  bool took_over_ = false;
   std::unique_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
   std::string state_group_;
   /// By compute_dtype and kind.
