@@ -43,7 +43,7 @@ def session_options(config: Any) -> dict[str, Any]:
         "operation_timeout_in_ms": config.operation_timeout_in_ms,
         "isolate_session_state": config.isolate_session_state,
         "state_group": config.state_group,
-        "job_name": config.job_name,
+        "lease_name": config.lease_name,
         "take_over": config.take_over,
         "job_user": job_user(),
         "compute_dtype": config.compute_dtype,

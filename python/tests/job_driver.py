@@ -54,7 +54,7 @@ def train(job: dict[str, Any]) -> list[float]:
 
 def session(job: dict[str, Any]) -> list[float]:
     """What a session finds in the variable of all jobs of its name, which it counts up."""
-    config = v1.ConfigProto(job_name=job["name"], take_over=job["take_over"])
+    config = v1.ConfigProto(lease_name=job["name"], take_over=job["take_over"])
     graph = v1.Graph()
     with graph.as_default(), v1.device("/job:ps/task:0"):
         v = v1.get_variable(job["name"], initializer=float(job["seed"]))
@@ -87,7 +87,7 @@ with tf.Graph().as_default():
 def script(job: dict[str, Any]) -> list[float]:
     """The losses of a v1 script."""
     found: list[float] = []
-    config = v1.ConfigProto(job_name=job["name"], take_over=job["take_over"])
+    config = v1.ConfigProto(lease_name=job["name"], take_over=job["take_over"])
     names = {"tf": v1, "spec": job["spec"], "name": job["name"] + "-w", "config": config}
     exec(SCRIPT, names | {"seed": float(job["seed"]), "found": found})
     return found

@@ -102,7 +102,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
     ]:  # fmt: skip
         assert part in str(refused.value)
     with pytest.raises(errors.AlreadyExistsError, match="is run by bob"):
-        v1.Session(cluster.target, config=v1.ConfigProto(job_name="ads")).run(v1.constant(1.0))
+        v1.Session(cluster.target, config=v1.ConfigProto(lease_name="ads")).run(v1.constant(1.0))
     # Others run beside it, and it goes on.
     second.fit(data, cluster=remote, verbose=False, name="feed")
     assert small_model().fit(data, cluster=remote, verbose=False).steps > 0
@@ -156,10 +156,10 @@ def test_a_session_that_was_taken_over_changes_nothing_any_more(cluster: Cluster
     def session(**job: Any) -> v1.Session:
         return v1.Session(cluster.target, graph=graph, config=v1.ConfigProto(**job))
 
-    with session(job_name="ads") as first:
+    with session(lease_name="ads") as first:
         first.run(v.initializer)
         first.run(up)
-        with session(job_name="ads", take_over=True) as second:
+        with session(lease_name="ads", take_over=True) as second:
             for _ in range(2):
                 with pytest.raises(errors.FailedPreconditionError, match="taken over by bob on"):
                     first.run(up)
@@ -202,7 +202,7 @@ def test_the_command_line_names_jobs_and_takes_them_over(cluster: Cluster, tmp_p
 def test_take_over_needs_a_name(cluster: Cluster) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="take_over is True and there is no name"):
         small_model().fit(planted(64), cluster=cluster.remote(), verbose=False, take_over=True)
-    with pytest.raises(ValueError, match="job_name"):
+    with pytest.raises(ValueError, match="lease_name"):
         v1.ConfigProto(take_over=True)
     with pytest.raises(errors.InvalidArgumentError, match="cannot be printed"):
         small_model().fit(planted(64), cluster=cluster.remote(), verbose=False, name="a\nb")
