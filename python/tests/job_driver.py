@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from leftovers import tasks_of
 from session_servers import PATIENCE_S, PROGRAM
 
 import sidereal as sr
@@ -93,6 +94,15 @@ def script(job: dict[str, Any]) -> list[float]:
     return found
 
 
+def wait_while_it_runs(job: dict[str, Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    target = f"grpc://{job['spec']['worker'][0]}"
+    while any(
+        one["name"] == job["name"] for task in tasks_of(target) for one in task.get("jobs", [])
+    ):
+        assert time.monotonic() < deadline, "a short job runs for ever"
+
+
 def run(job: dict[str, Any]) -> dict[str, Any]:
     kinds = {"fit": fit, "train": train, "session": session, "script": script}
     deadline = time.monotonic() + PATIENCE_S
@@ -105,7 +115,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
                 return {"refused": str(error)}
         except errors.FailedPreconditionError as error:
             return {"taken": str(error)}
-        time.sleep(0.05)
+        wait_while_it_runs(job)
 
 
 def main() -> None:

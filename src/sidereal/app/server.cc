@@ -273,9 +273,8 @@ class Server::Impl {
     context_.random = [this] { return random_->next(); };
     context_.logs_sessions = options.logs_sessions;
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ =
-        std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_, arriving_,
-                                                 leases_);
+    master_ = std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_,
+                                                       arriving_, leases_);
     task_->start(peers);
 
     grpc_ = service::GrpcServer::start({worker_->service(), master_->service()}, listener_.get());

@@ -174,8 +174,8 @@ std::string format_jobs(const TopView& view) {
 }
 
 nlohmann::json json_of(const service::RunningJob& job) {
-  return {{"name", job.holder.name}, {"user", job.holder.user},
-          {"host", job.holder.host}, {"pid", job.holder.pid},
+  return {{"name", job.holder.name},       {"user", job.holder.user},
+          {"host", job.holder.host},       {"pid", job.holder.pid},
           {"program", job.holder.program}, {"since", service::time_text(job.since_s)}};
 }
 

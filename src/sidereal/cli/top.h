@@ -15,7 +15,8 @@ struct TopView {
 };
 
 /// A line that counts the tasks, a table of them, one of the jobs that hold leases, and why some
-/// tasks have no figures. Rates are those between the two times; a task that was restarted between them has none.
+/// tasks have no figures. Rates are those between the two times; a task that was restarted between
+/// them has none.
 std::string format_top(const TopView& view);
 
 /// A table of all figures of all tasks that answered, a row for each name.

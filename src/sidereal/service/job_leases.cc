@@ -59,8 +59,9 @@ Status JobLeases::grant(const JobHolder& wanted, bool take_over, uint64_t lease,
     before = entry.lease;
     had_left = entry.has_left;
   }
-  end_elsewhere(before, had_left ? base::aborted("the program of the job '{}' has gone", wanted.name)
-                                 : taken_over(wanted));
+  end_elsewhere(before, had_left
+                            ? base::aborted("the program of the job '{}' has gone", wanted.name)
+                            : taken_over(wanted));
   const std::lock_guard lock(mutex_);
   by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
   return {};

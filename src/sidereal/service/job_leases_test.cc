@@ -45,9 +45,10 @@ TEST_F(JobLeasesTest, are_one_for_each_name) {
   EXPECT_THAT(running(), ElementsAre("a of alice", "b of bob"));
   const Status second = grant(by("bob"), 3);
   EXPECT_EQ(second.code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(base::message_of(second),
-              AllOf(HasSubstr("the job 'a' is run by alice on host h, process 12 (train.py) since "),
-                    HasSubstr(" UTC: wait until it has ended"), HasSubstr("--take-over")));
+  EXPECT_THAT(
+      base::message_of(second),
+      AllOf(HasSubstr("the job 'a' is run by alice on host h, process 12 (train.py) since "),
+            HasSubstr(" UTC: wait until it has ended"), HasSubstr("--take-over")));
   EXPECT_THAT(running(), ElementsAre("a of alice", "b of bob"));
   EXPECT_THAT(ended_, IsEmpty());
 }
@@ -73,17 +74,16 @@ TEST_F(JobLeasesTest, what_a_program_that_died_had_begun_is_ended_first) {
 
 TEST_F(JobLeasesTest, are_taken_over_after_all_of_the_job_has_ended) {
   ASSERT_TRUE(grant(by("alice"), 1).ok());
-  const Status taken =
-      leases_.grant(by("bob"), true, 2, [&](uint64_t lease, const Status& why) {
-        EXPECT_EQ(lease, 1);
-        EXPECT_EQ(why.code(), StatusCode::kFailedPrecondition);
-        EXPECT_THAT(base::message_of(why), HasSubstr("the job 'a' was taken over by bob on host h"));
-        // The session that held it ends meanwhile; nobody else gets the name.
-        leases_.ended(1, /*is_orderly=*/false);
-        const Status third = grant(by("carol"), 3, /*take_over=*/true);
-        EXPECT_EQ(third.code(), StatusCode::kAlreadyExists);
-        EXPECT_THAT(base::message_of(third), HasSubstr("is just being taken over by bob"));
-      });
+  const Status taken = leases_.grant(by("bob"), true, 2, [&](uint64_t lease, const Status& why) {
+    EXPECT_EQ(lease, 1);
+    EXPECT_EQ(why.code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(base::message_of(why), HasSubstr("the job 'a' was taken over by bob on host h"));
+    // The session that held it ends meanwhile; nobody else gets the name.
+    leases_.ended(1, /*is_orderly=*/false);
+    const Status third = grant(by("carol"), 3, /*take_over=*/true);
+    EXPECT_EQ(third.code(), StatusCode::kAlreadyExists);
+    EXPECT_THAT(base::message_of(third), HasSubstr("is just being taken over by bob"));
+  });
   EXPECT_TRUE(taken.ok());
   EXPECT_THAT(running(), ElementsAre("a of bob"));
   // What is late of the first is nothing of the second.

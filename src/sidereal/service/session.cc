@@ -284,7 +284,9 @@ class Session::Impl {
     keep_alive_ended_.wait(nullptr, [] {});
     // Only now: another job of the name finds nothing of this one.
     job_lease_ = nullptr;
-    return status;
+    // Who took over its job has ended it, and its calls have said so.
+    const bool was_taken = options_.lease != 0 && status.code() == StatusCode::kFailedPrecondition;
+    return was_taken ? Status() : status;
   }
 
   Result<std::vector<DeviceAttributes>> list_devices() {

@@ -29,7 +29,8 @@ class PlacedModel {
   /// As `job`, or one with a name of its own.
   PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job);
 
-  /// Reaches every task, takes the lease of the job, places the variables and gives them their first values.
+  /// Reaches every task, takes the lease of the job, places the variables and gives them their
+  /// first values.
   Status place();
   /// place(), after tasks were lost, in as long as it takes them to be there again, at most
   /// `limit`: variables and sessions are others then, and what is left of the old ones, on workers

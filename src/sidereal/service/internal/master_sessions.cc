@@ -29,15 +29,14 @@ constexpr size_t kTakenMax = 4096;
 Status MasterSessions::add(const std::shared_ptr<master::MasterSession>& session) {
   const uint64_t id = session->id();
   auto alarm = std::make_unique<grpc::Alarm>();
-  alarm->Set(std::chrono::system_clock::now() + kUnheld,
-             [weak = weak_from_this(), id](bool fired) {
-               const std::shared_ptr<MasterSessions> self = fired ? weak.lock() : nullptr;
-               if (self != nullptr) self->close_unheld(id);
-             });
+  alarm->Set(std::chrono::system_clock::now() + kUnheld, [weak = weak_from_this(), id](bool fired) {
+    const std::shared_ptr<MasterSessions> self = fired ? weak.lock() : nullptr;
+    if (self != nullptr) self->close_unheld(id);
+  });
   const std::lock_guard lock(mutex_);
   if (sessions_.size() >= kSessionsMax) {
-    return base::resource_exhausted(
-        "this master has {} sessions, as many as it takes; close some", sessions_.size());
+    return base::resource_exhausted("this master has {} sessions, as many as it takes; close some",
+                                    sessions_.size());
   }
   sessions_[id] = {.session = session, .on_close = nullptr, .unheld = std::move(alarm)};
   return {};

@@ -55,7 +55,7 @@ class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
 
   std::mutex mutex_;
   std::map<uint64_t, Entry> sessions_;
-  std::map<uint64_t, Status> taken_;   // Why the latest that ended with their leases did.
+  std::map<uint64_t, Status> taken_;    // Why the latest that ended with their leases did.
   std::deque<uint64_t> taken_in_turn_;  // Oldest first.
 };
 

@@ -43,8 +43,7 @@ std::string own_command() {
 }
 
 Identity identity() {
-  return {
-      .user = user_name(), .host = host_name(), .pid = ::getpid(), .program = own_command()};
+  return {.user = user_name(), .host = host_name(), .pid = ::getpid(), .program = own_command()};
 }
 
 }  // namespace sidereal::sys::posix
