@@ -10,6 +10,7 @@
 #include "sidereal/app/testing/model.h"
 #include "sidereal/app/testing/processes.h"
 #include "sidereal/cluster/protocol.h"
+#include "sidereal/ir/text.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
@@ -24,7 +25,6 @@ using tensor::Shape;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 /// A variable on task 2, which sessions share, and what waits for ever.
 class SharedModel : public Model {
@@ -116,7 +116,7 @@ TEST_P(JobLeaseTest, nothing_of_a_job_that_was_taken_over_changes_anything) {
     }
   });
   ASSERT_TRUE(eventually([&] { return done > 3; }));
-  const auto second = session({.name = "a", .user = "bob", .take_over = true}, 0);
+  const auto second = session({.name = "a", .take_over = true, .user = "bob"}, 0);
   const float then = read(second.get());
   const auto is_told = [](const Status& status) {
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
