@@ -109,7 +109,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
     assert first.fit(data, verbose=False, name="ads").steps > 0
     with pytest.raises(errors.FailedPreconditionError, match="as the job 'ads'"):
         first.fit(data, verbose=False, name="search")
-    del first, second
+    del first, second, refused  # Its traceback has the second one.
     cluster.wait_for_jobs([])
 
 
@@ -160,6 +160,7 @@ def test_a_session_that_was_taken_over_changes_nothing_any_more(cluster: Cluster
         first.run(v.initializer)
         first.run(up)
         with session(lease_name="ads", take_over=True) as second:
+            assert second.run(v) == 1.0  # It is made with its first run.
             for _ in range(2):
                 with pytest.raises(errors.FailedPreconditionError, match="taken over by bob on"):
                     first.run(up)
