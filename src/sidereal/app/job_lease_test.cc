@@ -220,6 +220,7 @@ TEST(JobLease, is_asked_for_with_a_name_and_ended_with_a_reason) {
             grpc::StatusCode::INVALID_ARGUMENT);
   v1::EndLeaseRequest end;
   end.set_lease(7);
+  end.mutable_why();
   v1::EndLeaseReply ended;
   grpc::ClientContext ending;
   EXPECT_EQ(stub->EndLease(&ending, end, &ended).error_code(), grpc::StatusCode::INVALID_ARGUMENT);

@@ -129,7 +129,7 @@ Status LeasedSessions::check_locked(uint64_t lease) const {
   return found == ended_.end() ? Status() : found->second;
 }
 
-std::vector<uint64_t> LeasedSessions::end(uint64_t lease, const Status& why) {
+void LeasedSessions::end(uint64_t lease, const Status& why) {
   SR_CHECK(!why.ok());
   const std::lock_guard lock(mutex_);
   if (ended_.try_emplace(lease, why).second) ended_in_turn_.push_back(lease);
@@ -137,6 +137,10 @@ std::vector<uint64_t> LeasedSessions::end(uint64_t lease, const Status& why) {
     ended_.erase(ended_in_turn_.front());
     ended_in_turn_.pop_front();
   }
+}
+
+std::vector<uint64_t> LeasedSessions::take_open(uint64_t lease) {
+  const std::lock_guard lock(mutex_);
   const auto open = open_.extract(lease);
   if (open.empty()) return {};
   return {open.mapped().begin(), open.mapped().end()};

@@ -57,8 +57,10 @@ class LeasedSessions {
   void leave(uint64_t lease, uint64_t session);
   /// kFailedPrecondition and the like: why nothing of the lease may begin here.
   [[nodiscard]] Status check(uint64_t lease) const;
-  /// Lets nothing of the lease join any more. Those that are open, for the caller to close.
-  std::vector<uint64_t> end(uint64_t lease, const Status& why);
+  /// Lets nothing of the lease join any more.
+  void end(uint64_t lease, const Status& why);
+  /// Those that are open, which the caller closes.
+  std::vector<uint64_t> take_open(uint64_t lease);
 
  private:
   [[nodiscard]] Status check_locked(uint64_t lease) const;

@@ -343,11 +343,14 @@ class MasterService::Impl final : public Base {
   grpc::Status EndLease(grpc::ServerContext*, const v1::EndLeaseRequest* request,
                         v1::EndLeaseReply*) override {
     const Status why = task::from_proto(request->why());
-    if (why.ok() || request->lease() == 0) {
-      return made(base::invalid_argument("a lease is to end, and it is not said which and why"));
+    if (request->lease() == 0 || (request->has_why() && why.ok())) {
+      return made(base::invalid_argument("a lease is to end, and it is not said which, or why"));
     }
-    end_lease_here(context_.task, common_->sessions.get(), &leases_->sessions, request->lease(),
-                   why);
+    if (request->has_why()) {
+      lease_end().end_sessions(request->lease(), why);
+    } else {
+      lease_end().end_attached(request->lease());
+    }
     return grpc::Status::OK;
   }
 
@@ -455,6 +458,11 @@ class MasterService::Impl final : public Base {
     return {};
   }
 
+  [[nodiscard]] LeaseEnd lease_end() const {
+    return {
+        .task = context_.task, .sessions = common_->sessions.get(), .leased = &leases_->sessions};
+  }
+
   /// A session that holds the lease of a job.
   Status grant(grpc::ServerContext* call, const v1::JobRequest& request,
                master::SessionConfig config, v1::CreateSessionReply* reply) {
@@ -463,8 +471,7 @@ class MasterService::Impl final : public Base {
     const uint64_t lease = context_.random();
     config.lease = lease;
     const auto end = [this](uint64_t before, const Status& why) {
-      end_lease_here(context_.task, common_->sessions.get(), &leases_->sessions, before, why);
-      end_lease_elsewhere(&channels_, common_->name, before, why);
+      end_lease(lease_end(), &channels_, before, why);
     };
     SR_RETURN_IF_ERROR(leases_->jobs.grant(holder, request.take_over(), lease, end));
     const Result<std::shared_ptr<master::MasterSession>> session =

@@ -50,21 +50,8 @@ struct Asked {
   grpc::Status status;
 };
 
-}  // namespace
-
-void end_lease_here(task::Task* task, MasterSessions* sessions, LeasedSessions* leased,
-                    uint64_t lease, const Status& why) {
-  const std::vector<uint64_t> attached = leased->end(lease, why);
-  sessions->close_leased(lease, why);
-  for (const uint64_t session : attached) task->close_session(session);
-  wait_for_lanes(task);
-}
-
-void end_lease_elsewhere(Channels* channels, const std::string& own, uint64_t lease,
-                         const Status& why) {
-  v1::EndLeaseRequest request;
-  request.set_lease(lease);
-  task::to_proto(why, false, request.mutable_why());
+/// Asks all tasks but `own`, at once.
+void ask_others(Channels* channels, const std::string& own, const v1::EndLeaseRequest& request) {
   std::vector<std::unique_ptr<Asked>> all;
   for (const std::string& task : channels->tasks()) {
     const Result<std::shared_ptr<grpc::Channel>> channel = channels->to(task);
@@ -89,6 +76,29 @@ void end_lease_elsewhere(Channels* channels, const std::string& own, uint64_t le
     base::log_warning("a task was not told that a job has ended error=\"{}\"",
                       base::message_of(from_grpc(one->status, channels->describe(one->task))));
   }
+}
+
+}  // namespace
+
+void LeaseEnd::end_sessions(uint64_t lease, const Status& why) const {
+  leased->end(lease, why);
+  sessions->close_leased(lease, why);
+}
+
+void LeaseEnd::end_attached(uint64_t lease) const {
+  for (const uint64_t session : leased->take_open(lease)) task->close_session(session);
+  wait_for_lanes(task);
+}
+
+void end_lease(const LeaseEnd& own, Channels* channels, uint64_t lease, const Status& why) {
+  v1::EndLeaseRequest request;
+  request.set_lease(lease);
+  task::to_proto(why, false, request.mutable_why());
+  own.end_sessions(lease, why);
+  ask_others(channels, own.task->name(), request);
+  request.clear_why();
+  own.end_attached(lease);
+  ask_others(channels, own.task->name(), request);
 }
 
 }  // namespace sidereal::service
