@@ -403,10 +403,13 @@ void bind_trainer(nb::module_& m) {
       });
   m.def(
       "create_trainer",
-      [](app::Cluster* cluster, const train::CompiledModel& model) {
-        return value_of(without_gil([&] { return train::Trainer::create(cluster, model); }));
+      [](app::Cluster* cluster, const train::CompiledModel& model, const std::string& name,
+         bool take_over, const std::string& user) {
+        const service::JobOptions job = {.name = name, .take_over = take_over, .user = user};
+        return value_of(without_gil([&] { return train::Trainer::create(cluster, model, job); }));
       },
-      "cluster"_a, "model"_a, nb::keep_alive<0, 1>());
+      "cluster"_a, "model"_a, nb::kw_only(), "name"_a = "", "take_over"_a = false, "user"_a = "",
+      nb::keep_alive<0, 1>());
 }
 
 }  // namespace

@@ -1060,6 +1060,13 @@ class SecurityOptions:
         insecure: bool = False,
     ) -> None: ...
 
-def create_trainer(cluster: Cluster, model: CompiledModel) -> Trainer: ...
+def create_trainer(
+    cluster: Cluster,
+    model: CompiledModel,
+    *,
+    name: str = "",
+    take_over: bool = False,
+    user: str = "",
+) -> Trainer: ...
 
 def crc32c(content: bytes) -> int: ...

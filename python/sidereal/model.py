@@ -30,6 +30,7 @@ from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 from .ops.basic import cast
+from .server import job_user
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Model:
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
+        #: What it is called there; "": it has a name of its own.
+        self._job = ""
         #: The first data it was trained on, with what is known of its numbers.
         self._known: DataSpec | None = None
         self._busy = threading.Lock()
@@ -242,6 +245,8 @@ class Model:
         checkpoint_full_every: int = 1,
         on_ps_loss: str = "fail",
         restart_timeout_s: float = 120.0,
+        name: str = "",
+        take_over: bool = False,
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -282,6 +287,10 @@ class Model:
         and trains the rows since then again, each once for the variables. It ends after five losses
         without a checkpoint between them. Of a LocalCluster(on_ps_loss="restore"), or one whose
         tasks somebody else starts again. "fail": it raises.
+        name: what this job is called on the cluster. One of a name runs there at a time, as long as
+        its model is there: if another program runs it, AlreadyExistsError says who, from where and
+        since when. take_over: that one ends instead, with FailedPreconditionError, and changes
+        nothing any more. "": the model is a job with a name of its own.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -312,6 +321,8 @@ class Model:
             )
         if on_ps_loss not in ("fail", "restore"):
             raise InvalidArgumentError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
+        if take_over and not name:
+            raise InvalidArgumentError("take_over is True and there is no name: of which job?")
         resume = os.fspath(resume)
         if checkpoint_dir is None and resume not in ("auto", "never"):
             raise InvalidArgumentError(
@@ -336,7 +347,7 @@ class Model:
                     _arrays.as_spec(inputs, validation, binary=binary, group=metrics_by)
                 )
             self._name_unread(data, metrics_by)
-            trainer = self._place(cluster)
+            trainer = self._place(cluster, name, take_over)
             options = _native.FitOptions()
             options.batch_size = batch_size
             options.epochs = epochs
@@ -541,7 +552,9 @@ class Model:
             )
         return self._compiled
 
-    def _place(self, cluster: Cluster | None) -> _native.Trainer:
+    def _place(
+        self, cluster: Cluster | None, name: str = "", take_over: bool = False
+    ) -> _native.Trainer:
         """The trainer on `cluster`, or on the one used last."""
         compiled = self._need_compiled()
         if cluster is None:
@@ -553,8 +566,15 @@ class Model:
         cluster._require_running()
         if cluster is not self._cluster or self._trainer is None:
             self._trainer = None  # The variables there go first.
-            self._trainer = _native.create_trainer(cluster._native, compiled)
-            self._cluster = cluster
+            self._trainer = _native.create_trainer(
+                cluster._native, compiled, name=name, take_over=take_over, user=job_user()
+            )
+            self._cluster, self._job = cluster, name
+        elif name and name != self._job:
+            raise FailedPreconditionError(
+                f"this model is on the cluster as the job '{self._job or 'of its own'}'; it cannot "
+                f"become '{name}' there"
+            )
         return self._trainer
 
     @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 
@@ -11,6 +12,7 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/service/job.h"
 
 namespace sidereal::cli {
 
@@ -156,6 +158,12 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
       if (spec != nullptr) name_absolutely(&spec->files);
     }
   }
+  if (a.take_over && a.name.empty()) {
+    return base::invalid_argument("--take-over needs --name, which says what job is taken over");
+  }
+  const char* const user = std::getenv("SIDEREAL_USER");
+  job->job = {.name = a.name, .take_over = a.take_over, .user = user == nullptr ? "" : user};
+  SR_RETURN_IF_ERROR(service::job_holder(job->job).status());
   job->json_path = a.json;
   job->losses_path = a.losses;
   job->events_path = a.tensorboard;
@@ -358,6 +366,16 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
                    "use servers that run already: a JSON file or text with the addresses of ps and "
                    "worker (see sidereal serve)")
       ->type_name("JSON|FILE")
+      ->group(group);
+  command
+      ->add_option("--name", a->name,
+                   "what this job is called on the cluster, where one of a name runs at a time; "
+                   "without it, a name of its own")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_flag("--take-over", a->take_over,
+                 "end the job of this --name that runs on the cluster, and run in its place")
       ->group(group);
   add_security_options(command, &a->security);
 }

@@ -97,6 +97,8 @@ struct TrainArguments {
   int64_t spin_us = -2;
   std::string protocol = "star_server";
   std::string cluster;
+  std::string name;
+  bool take_over = false;
   security::SecurityOptions security;
   // Output.
   std::string json;

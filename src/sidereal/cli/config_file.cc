@@ -27,11 +27,12 @@ constexpr const char* kConfig = "--config";
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
 bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
 
-/// The long name that files have, "" for what is not for them.
+/// The long name that files have, "" for what is not for them: who repeats a run by its file does
+/// not mean to end the one that goes on.
 std::string file_name_of(const CLI::Option& option) {
   if (option.get_lnames().empty() || option.get_group().empty()) return "";
   const std::string& name = option.get_lnames().front();
-  return name == "help" || name == "config" ? "" : name;
+  return name == "help" || name == "config" || name == "take-over" ? "" : name;
 }
 
 std::vector<std::string> file_names(const CLI::App& command) {

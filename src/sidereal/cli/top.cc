@@ -178,6 +178,28 @@ std::string one_line(std::string text) {
   return text;
 }
 
+/// Who runs which job since when; "": nobody does.
+std::string format_jobs(const TopView& view) {
+  constexpr size_t kProgramBytes = 60;
+  std::vector<std::vector<std::string>> rows;
+  for (const TaskReport& report : view.now) {
+    for (const service::RunningJob& job : report.jobs) {
+      const service::JobHolder& by = job.holder;
+      rows.push_back({by.name, by.user, by.host, std::to_string(by.pid),
+                      service::time_text(job.since_s),
+                      base::message_text(by.program, kProgramBytes)});
+    }
+  }
+  if (rows.empty()) return "";
+  return "\n" + format_table({"job", "user", "host", "pid", "since", "program"}, rows);
+}
+
+nlohmann::json json_of(const service::RunningJob& job) {
+  return {{"name", job.holder.name},       {"user", job.holder.user},
+          {"host", job.holder.host},       {"pid", job.holder.pid},
+          {"program", job.holder.program}, {"since", service::time_text(job.since_s)}};
+}
+
 /// In the figure's unit; whole numbers stay whole.
 nlohmann::json json_of(const metrics::Reading& reading) {
   const Unit unit = reading.what.unit;
@@ -213,7 +235,10 @@ nlohmann::json json_of(const TopView& view, size_t i) {
       rates[series] = metrics::scaled(reading.what.unit, rate);
     }
   }
+  nlohmann::json jobs = nlohmann::json::array();
+  for (const service::RunningJob& job : r.jobs) jobs.push_back(json_of(job));
   out.update({{"pid", r.pid},
+              {"jobs", std::move(jobs)},
               {"protocol", r.protocol},
               {"settings", r.settings},
               {"figures", std::move(figures)},
@@ -250,6 +275,7 @@ std::string format_top(const TopView& view) {
   std::vector<std::string> titles = {"task", "state"};
   for (const Column& column : kColumns) titles.emplace_back(column.title);
   out += format_table(titles, rows);
+  out += format_jobs(view);
   if (!why.empty()) out += "\n" + why;
   return out;
 }

@@ -149,6 +149,30 @@ TEST(Top, is_one_line_of_json_a_table) {
   EXPECT_FALSE(json["tasks"][1].contains("figures"));
 }
 
+TEST(Top, shows_who_runs_which_job) {
+  TaskReport granter = report(300);
+  granter.jobs = {{.holder = {.name = "ads",
+                              .user = "alice",
+                              .host = "n7",
+                              .pid = 4711,
+                              .program = "sidereal train --data " + std::string(100, 'x')},
+                   .since_s = 1'795'705'392}};
+  const TopView view = {.now = {granter, report(1)}, .before = {}, .seconds = 1};
+  EXPECT_THAT(format_top(view), HasSubstr("job   user  host   pid                    since  "));
+  EXPECT_THAT(
+      format_top(view),
+      HasSubstr("\nads  alice    n7  4711  2026-11-26 15:03:12 UTC  sidereal train --data x"));
+  EXPECT_THAT(format_top(view), Not(HasSubstr(std::string(100, 'x'))));
+  EXPECT_THAT(format_top({.now = {report(1)}, .before = {}}), Not(HasSubstr("user")));
+  const auto json = nlohmann::json::parse(top_json(view));
+  const auto& job = json["tasks"][0]["jobs"][0];
+  EXPECT_EQ(job["name"], "ads");
+  EXPECT_EQ(job["user"], "alice");
+  EXPECT_EQ(job["pid"], 4711);
+  EXPECT_EQ(job["since"], "2026-11-26 15:03:12 UTC");
+  EXPECT_TRUE(json["tasks"][1]["jobs"].empty());
+}
+
 TEST(Top, shows_whatever_figures_tasks_have) {
   TaskReport one = report(300);
   one.figures = {};

@@ -234,7 +234,8 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
                 TrainingOutcome* outcome) {
   SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
-  SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
+  SR_ASSIGN_OR_RETURN(const auto trainer,
+                      train::Trainer::create(cluster, std::move(model), job.job));
   SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
   // Before the training, so that what it saves can be looked at meanwhile.
   if (!job.description_path.empty()) {

@@ -230,6 +230,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .session = id_,
                              .state = config_.state,
                              .protocol = context_->protocol,
+                             .lease = config_.lease,
                              .cluster = cluster_json_,
                              .master = context_->task->name(),
                              .data = data_channels(),
@@ -745,7 +746,10 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
       lock.unlock();
       return done({});
     }
-    closed_ = base::aborted("the session was closed: {}", base::message_of(why));
+    // Who has lost a lease is told so, and not to make a new session.
+    closed_ = why.code() == StatusCode::kFailedPrecondition
+                  ? why
+                  : base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
     loops = loops_;
     attached = std::move(attached_);

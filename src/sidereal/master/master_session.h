@@ -44,6 +44,7 @@ struct SessionConfig {
   int64_t pull_prefetch_ms = task::kPullPrefetchMs;
   /// A part of the server's, or all of it: the tasks that the session sees. Empty: all there are.
   cluster::ClusterSpec cluster = {};
+  uint64_t lease = 0;  ///< Of the job that it belongs to; 0: of none.
 };
 
 /// What sessions use of their server. Borrowed; outlives them.

@@ -42,6 +42,9 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   to->pid = from.pid();
   to->figures = figures_of(from);
   to->protocol = from.protocol().empty() ? "grpc" : from.protocol();
+  for (const v1::RunningJob& job : from.jobs()) {
+    to->jobs.push_back({.holder = from_proto(job.holder()), .since_s = job.since_s()});
+  }
   to->settings = {from.settings().begin(), from.settings().end()};
 }
 

@@ -12,6 +12,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/job.h"
 
 namespace sidereal::service {
 
@@ -26,6 +27,7 @@ struct TaskReport {
   std::string protocol;  ///< "grpc", ...
   /// How its lanes work and who said so, for people; empty with "grpc".
   std::map<std::string, std::string> settings;
+  std::vector<RunningJob> jobs;  ///< Whose leases its master granted, by name.
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -33,6 +34,9 @@ using tensor::DType;
 using tensor::Tensor;
 
 constexpr milliseconds kReadDeadline(600'000);
+/// What a program gets to leave a directory of checkpoints after its job was taken over.
+constexpr milliseconds kHandOver(15'000);
+constexpr milliseconds kLookAgain(50);
 /// Numbers of steps of one worker, so that no two workers draw the same random numbers.
 constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
 /// More than a fit has: a chief goes on until it is told that all is done.
@@ -87,8 +91,10 @@ std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& res
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model)
-      : cluster_(cluster), placed_(cluster, std::move(model)), model_(placed_.model()) {}
+  Impl(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
+      : cluster_(cluster),
+        placed_(cluster, std::move(model), std::move(job)),
+        model_(placed_.model()) {}
 
   Status start() { return placed_.place(); }
 
@@ -377,6 +383,21 @@ class Trainer::Impl {
     return context;
   }
 
+  /// Its directory of checkpoints. Who had the job before hears that it has ended, and leaves it.
+  Result<std::unique_ptr<Checkpointing>> open_directory(Fit* fit, CheckpointReport* report) {
+    const steady_clock::time_point until =
+        steady_clock::now() + (placed_.took_over() ? kHandOver : milliseconds(0));
+    while (true) {
+      auto opened = Checkpointing::open(fit->checkpoints, context_of(fit, report));
+      const bool may_come = opened.status().code() == StatusCode::kFailedPrecondition;
+      if (!may_come || steady_clock::now() >= until) return opened;
+      if (fit->options.cancelled && fit->options.cancelled()) {
+        return base::cancelled("interrupted: {}", base::message_of(opened.status()));
+      }
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+
   /// What saves as the options say, nullptr if they say nothing; variables, and all that the fit
   /// counts, are as the checkpoint has them that training goes on from, or as they began.
   Result<std::unique_ptr<Checkpointing>> open_checkpoints(Fit* fit, TrainingState* before) {
@@ -385,7 +406,7 @@ class Trainer::Impl {
     bool is_found = false;
     const std::string identity = data_identity(fit->data);
     if (!fit->checkpoints.directory.empty()) {
-      SR_ASSIGN_OR_RETURN(saver, Checkpointing::open(fit->checkpoints, context_of(fit, &report)));
+      SR_ASSIGN_OR_RETURN(saver, open_directory(fit, &report));
       SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
       is_found = found.has_value();
       if (is_found) *before = *found;
@@ -596,8 +617,9 @@ class Trainer::Impl {
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
-Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model) {
-  auto impl = std::make_unique<Impl>(cluster, std::move(model));
+Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model,
+                                                 service::JobOptions job) {
+  auto impl = std::make_unique<Impl>(cluster, std::move(model), std::move(job));
   SR_RETURN_IF_ERROR(impl->start());
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }

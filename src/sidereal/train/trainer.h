@@ -15,6 +15,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/quality.h"
+#include "sidereal/service/job.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/model.h"
 
@@ -193,8 +194,11 @@ struct FitResult {
 /// Thread: core-local (blocking calls). Borrows the cluster.
 class Trainer {
  public:
-  /// Reaches every task, places the variables and gives them their first values.
-  static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model);
+  /// Reaches every task, places the variables and gives them their first values. It is the job of
+  /// that name on the cluster, as long as it lives; "": of a name of its own. kAlreadyExists when
+  /// that job runs. One that takes it over ends the calls of this one, with kFailedPrecondition.
+  static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model,
+                                                 service::JobOptions job = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/service/job.h"
+
+namespace sidereal::service {
+
+/// Which jobs run, as the server knows that grants their leases: the first parameter server of a
+/// cluster. A lease is a number, that of the session which holds it, and ends with that.
+/// Thread: any.
+class JobLeases {
+ public:
+  /// Ends on all tasks what belongs to a lease; `why` is what its holder is told. Gives up on a
+  /// task that nobody reaches: what is there changes nothing on the others.
+  using EndElsewhere = std::function<void(uint64_t lease, const Status& why)>;
+
+  /// Grants `lease` to who wants to run a job. What may still go on of the job that had the name
+  /// before is ended first, when its program had died, or with `take_over`.
+  /// kAlreadyExists when that job runs, saying who runs it since when.
+  Status grant(const JobHolder& wanted, bool take_over, uint64_t lease,
+               const EndElsewhere& end_elsewhere);
+  /// The session that holds the lease has ended; `is_orderly`: by its client, which has ended all
+  /// that it had begun before. Ignores other sessions.
+  void ended(uint64_t lease, bool is_orderly);
+  /// Those that run now, by name.
+  [[nodiscard]] std::vector<RunningJob> running() const;
+
+ private:
+  struct Entry {
+    uint64_t lease = 0;
+    RunningJob job;
+    bool has_left = false;  ///< Its program has died; nobody has ended what it had begun.
+    std::optional<JobHolder> successor = std::nullopt;  ///< Who ends it just now.
+  };
+  void forget_some_that_left();
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Entry> by_name_;
+};
+
+/// What belongs to leases on one task, whoever granted them.
+/// Thread: any.
+class LeasedSessions {
+ public:
+  /// A session of a lease is open on the task: why it must not be, if that is so. 0: of no lease.
+  Status join(uint64_t lease, uint64_t session);
+  void leave(uint64_t lease, uint64_t session);
+  /// kFailedPrecondition and the like: why nothing of the lease may begin here.
+  [[nodiscard]] Status check(uint64_t lease) const;
+  /// Lets nothing of the lease join any more.
+  void end(uint64_t lease, const Status& why);
+  /// Those that are open, which the caller closes.
+  std::vector<uint64_t> take_open(uint64_t lease);
+
+ private:
+  [[nodiscard]] Status check_locked(uint64_t lease) const;
+
+  mutable std::mutex mutex_;
+  std::map<uint64_t, std::set<uint64_t>> open_;  // By lease.
+  std::map<uint64_t, Status> ended_;             // Of the latest leases.
+  std::deque<uint64_t> ended_in_turn_;           // Oldest first.
+};
+
+/// Both, as the services of a server share them.
+struct Leases {
+  JobLeases jobs;
+  LeasedSessions sessions;
+};
+
+}  // namespace sidereal::service
