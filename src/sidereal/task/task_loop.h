@@ -177,6 +177,7 @@ class TaskLoop final : private lane::StopHook {
   data::ReadStats read_;
   LoopProgress progress_;
   int64_t steps_told_ = 0;
+  std::vector<std::vector<double>> latest_;  // By fetch; number n lies at n % LoopScalar::kLatest.
   std::vector<std::vector<double>> series_;
   size_t series_waiting_ = 0;
   std::vector<tensor::Tensor> last_;

@@ -165,7 +165,7 @@ struct FitResult {
   std::string first_skipped;  ///< What was wrong with the first skipped row.
   double seconds = 0;         ///< From the first step to the last, evaluation left out.
   double samples_per_s = 0;
-  double loss = 0;            ///< Mean of the last steps.
+  double loss = 0;            ///< Mean of the last 100 steps of each worker lane.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
   /// One per epoch when there is validation data, with those before; epochs are evaluated again
