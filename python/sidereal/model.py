@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,9 @@ class Model:
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
-        #: The first data it was trained on, with what is known of its numbers.
+        #: Where fit() has taught it what it knows.
+        self._taught_on: Cluster | None = None
+        #: The first data it was trained on, with what is known of its numbers and its fields.
         self._known: DataSpec | None = None
         self._busy = threading.Lock()
 
@@ -336,7 +338,13 @@ class Model:
                     _arrays.as_spec(inputs, validation, binary=binary, group=group)
                 )
             self._name_unread(data, group)
+            if self._begins_anew(cluster, checkpoint_dir):
+                _tell(
+                    "the model begins anew: what it learned is on another cluster; fit() with "
+                    "checkpoint_dir goes on from there"
+                )
             trainer = self._place(cluster)
+            self._taught_on = self._cluster
             options = _native.FitOptions()
             options.batch_size = batch_size
             options.epochs = epochs
@@ -406,10 +414,10 @@ class Model:
         batch_size: int = 4096,
     ) -> np.ndarray:
         """Predictions in row order: probabilities of label 1, float32 [rows], or what compile() was
-        given beside a loss, float32 [rows, ...]. Arrays need what it depends on, and no label."""
+        given beside a loss, float32 [rows, ...]. Data needs what it depends on, and no label."""
         compiled = self._need_compiled()
         inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
-        data = self._known_data(data)
+        data = self._known_data(data, has_label=False)
         with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
             return self._place(cluster).predict(spec.to_json(), batch_size)
 
@@ -511,13 +519,18 @@ class Model:
         known = data if data is None else self._known_data(data)
         return ModelDescription.of(self._need_compiled(), known)
 
-    def _known_data(self, data: Any, is_training: bool = False) -> Any:
-        """The data with its numbers scaled as those the model was first trained on."""
-        if not isinstance(data, DataSpec):
+    def _known_data(self, data: Any, is_training: bool = False, has_label: bool = True) -> Any:
+        """The data with its numbers scaled as those the model was first trained on, and the fields
+        of that, in whatever order columns stand."""
+        if not isinstance(data, DataSpec) or data.format != "csv":
             return data
+        if self._known is not None and not data.categorical:
+            data = replace(data, categorical=self._known.categorical)
+        if not has_label:
+            data = _arrays.without_label(data)
         known = data.with_statistics(like=self._known)
-        if is_training and self._known is None and data.format == "csv":
-            self._known = known
+        if is_training and self._known is None:
+            self._known = replace(known, categorical=known.inspect().categorical)
         return known
 
     def task_stats(self) -> list[TaskStats]:
@@ -544,6 +557,12 @@ class Model:
         compiled = self._need_compiled()
         if cluster is None:
             cluster = self._cluster
+            if cluster is not None and cluster.stopped:
+                raise FailedPreconditionError(
+                    "the cluster has been stopped, and what the model learned there went with it: "
+                    "predict, evaluate and export before the cluster's block ends, or fit() with "
+                    "checkpoint_dir, from which another cluster goes on"
+                )
         if cluster is None:
             raise FailedPreconditionError(
                 "the model is on no cluster yet; give one: fit(data, cluster=LocalCluster())"
@@ -554,6 +573,11 @@ class Model:
             self._trainer = _native.create_trainer(cluster._native, compiled)
             self._cluster = cluster
         return self._trainer
+
+    def _begins_anew(self, cluster: Cluster | None, checkpoint_dir: Any) -> bool:
+        """Whether a fit on `cluster` leaves behind what others have taught the model."""
+        before = self._taught_on
+        return before is not None and cluster not in (None, before) and checkpoint_dir is None
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:
