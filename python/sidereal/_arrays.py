@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._data_spec import DataSpec
+from ._data_spec import DataSpec, LabelRule
 from .errors import InvalidArgumentError
 
 LABEL = "label"
@@ -123,6 +123,18 @@ def _check_schema(inputs: Sequence[Input], data: DataSpec) -> None:
                 f"the data has {count} {kind} columns{listed}, and the model's input is "
                 f"{describe([wanted])}"
             )
+
+
+def without_label(data: DataSpec) -> DataSpec:
+    """Files with columns as predictions need them: new rows have no labels, weights and groups."""
+    free = replace(
+        data, label="", label_rule=LabelRule(), weight="", group="", targets=[], class_weights=[]
+    )
+    if data.categorical:
+        return free
+    unread = {data.label, data.weight, data.group, *data.targets}
+    found = free.inspect().categorical
+    return replace(free, categorical=[name for name in found if name not in unread])
 
 
 def columns_for(inputs: Sequence[Input], data: Arrays, binary: bool) -> dict[str, np.ndarray]:

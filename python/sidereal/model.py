@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,9 @@ class Model:
         self._cluster: Cluster | None = None
         #: What it is called there; "": it has a name of its own.
         self._job = ""
-        #: The first data it was trained on, with what is known of its numbers.
+        #: Where fit() has taught it what it knows.
+        self._taught_on: Cluster | None = None
+        #: The first data it was trained on, with what is known of its numbers and its fields.
         self._known: DataSpec | None = None
         self._busy = threading.Lock()
 
@@ -347,7 +349,13 @@ class Model:
                     _arrays.as_spec(inputs, validation, binary=binary, group=metrics_by)
                 )
             self._name_unread(data, metrics_by)
+            if self._begins_anew(cluster, checkpoint_dir):
+                _tell(
+                    "the model begins anew: what it learned is on another cluster; fit() with "
+                    "checkpoint_dir goes on from there"
+                )
             trainer = self._place(cluster, name, take_over)
+            self._taught_on = self._cluster
             options = _native.FitOptions()
             options.batch_size = batch_size
             options.epochs = epochs
@@ -419,10 +427,10 @@ class Model:
         batch_size: int = 4096,
     ) -> np.ndarray:
         """Predictions in row order: probabilities of label 1, float32 [rows], or what compile() was
-        given beside a loss, float32 [rows, ...]. Arrays need what it depends on, and no label."""
+        given beside a loss, float32 [rows, ...]. Data needs what it depends on, and no label."""
         compiled = self._need_compiled()
         inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
-        data = self._known_data(data)
+        data = self._known_data(data, has_label=False)
         with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
             return self._place(cluster).predict(spec.to_json(), batch_size)
 
@@ -524,13 +532,18 @@ class Model:
         known = data if data is None else self._known_data(data)
         return ModelDescription.of(self._need_compiled(), known)
 
-    def _known_data(self, data: Any, is_training: bool = False) -> Any:
-        """The data with its numbers scaled as those the model was first trained on."""
-        if not isinstance(data, DataSpec):
+    def _known_data(self, data: Any, is_training: bool = False, has_label: bool = True) -> Any:
+        """The data with its numbers scaled as those the model was first trained on, and the fields
+        of that, in whatever order columns stand."""
+        if not isinstance(data, DataSpec) or data.format != "csv":
             return data
+        if self._known is not None and not data.categorical:
+            data = replace(data, categorical=self._known.categorical)
+        if not has_label:
+            data = _arrays.without_label(data)
         known = data.with_statistics(like=self._known)
-        if is_training and self._known is None and data.format == "csv":
-            self._known = known
+        if is_training and self._known is None:
+            self._known = replace(known, categorical=known.inspect().categorical)
         return known
 
     def task_stats(self) -> list[TaskStats]:
@@ -559,6 +572,12 @@ class Model:
         compiled = self._need_compiled()
         if cluster is None:
             cluster = self._cluster
+            if cluster is not None and cluster.stopped:
+                raise FailedPreconditionError(
+                    "the cluster has been stopped, and what the model learned there went with it: "
+                    "predict, evaluate and export before the cluster's block ends, or fit() with "
+                    "checkpoint_dir, from which another cluster goes on"
+                )
         if cluster is None:
             raise FailedPreconditionError(
                 "the model is on no cluster yet; give one: fit(data, cluster=LocalCluster())"
@@ -576,6 +595,11 @@ class Model:
                 f"become '{name}' there"
             )
         return self._trainer
+
+    def _begins_anew(self, cluster: Cluster | None, checkpoint_dir: Any) -> bool:
+        """Whether a fit on `cluster` leaves behind what others have taught the model."""
+        before = self._taught_on
+        return before is not None and cluster not in (None, before) and checkpoint_dir is None
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:

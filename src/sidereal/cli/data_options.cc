@@ -208,6 +208,11 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
 Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
                                                   const std::vector<std::string>& patterns) {
   if (patterns.empty()) return std::optional<data::DataSpec>();
+  if (spec.format == data::Format::kCsv && spec.categorical.empty()) {
+    // Fields are those of the training data, in whatever order columns stand here.
+    SR_ASSIGN_OR_RETURN(const data::Schema schema, data::inspect(spec));
+    spec.categorical = schema.categorical;
+  }
   SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
   spec.shuffle_rows = 0;
   spec.negatives = {};

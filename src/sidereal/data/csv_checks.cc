@@ -89,9 +89,6 @@ Status check_csv(const DataSpec& spec) {
   if (d == '"' || d == '\n' || d == '\r' || d == '\0') {
     return invalid_argument("a delimiter cannot be a quote, a line end or a zero byte");
   }
-  if (spec.label.empty()) {
-    return invalid_argument("the column of the label is not named; give its name in the header");
-  }
   std::vector<std::string> others;
   if (!spec.weight.empty()) others.push_back(spec.weight);
   for (const Sequence& one : spec.sequences) others.push_back(one.column);
@@ -106,7 +103,8 @@ Status check_csv(const DataSpec& spec) {
     }
     if (!is_numeric) others.push_back(one.column);
   }
-  std::set<std::string> seen{spec.label};
+  std::set<std::string> seen;
+  if (!spec.label.empty()) seen.insert(spec.label);
   for (const auto* names : {&spec.numeric, &spec.categorical, &std::as_const(others)}) {
     for (const std::string& name : *names) {
       if (!seen.insert(name).second) {

@@ -68,7 +68,8 @@ class CsvParser final : public RowParser {
     started_ = true;
 
     roles_.assign(found.size(), Role{});
-    std::vector<std::pair<std::string, Kind>> others = {{spec_.label, Kind::kLabel}};
+    std::vector<std::pair<std::string, Kind>> others;
+    if (!spec_.label.empty()) others.emplace_back(spec_.label, Kind::kLabel);
     if (!spec_.weight.empty()) others.emplace_back(spec_.weight, Kind::kWeight);
     if (!spec_.group.empty()) others.emplace_back(spec_.group, Kind::kGroup);
     for (const auto& [name, kind] : others) {
@@ -131,6 +132,7 @@ class CsvParser final : public RowParser {
 
   [[nodiscard]] Schema schema() const override {
     Schema schema;
+    schema.has_label = !spec_.label.empty();
     schema.dense_width = static_cast<int64_t>(numeric_.size());
     schema.fields = static_cast<int64_t>(width_);
     schema.rows = ids_.empty() ? 0 : ids_.back().first() + ids_.back().size();
@@ -200,7 +202,7 @@ class CsvParser final : public RowParser {
   void choose_categorical(const std::vector<std::string>& found) {
     categorical_.clear();
     std::set<std::string> taken(numeric_.begin(), numeric_.end());
-    taken.insert(spec_.label);
+    if (!spec_.label.empty()) taken.insert(spec_.label);
     if (!spec_.weight.empty()) taken.insert(spec_.weight);
     for (const Bucketized& one : spec_.bucketized) taken.insert(one.column);
     for (const Sequence& one : spec_.sequences) taken.insert(one.column);

@@ -179,7 +179,7 @@ struct DataSpec {
   std::vector<std::string> files;
   /// kArrays: (column name, .npy file).
   std::vector<std::pair<std::string, std::string>> arrays;
-  /// csv, arrays: the label's column. Arrays may have none (empty).
+  /// csv, arrays: the label's column. Empty: there is none, as in rows that are to be predicted.
   std::string label = "label";
   /// csv, arrays: columns that make up `dense`, in this order.
   std::vector<std::string> numeric;

@@ -112,13 +112,14 @@ class TextSource final : public BatchSource {
     const int64_t size = options_.batch_size;
     const int64_t width = schema_.dense_width;
     const int64_t fields = schema_.fields;
-    reuse(&batch->label, DType::kFloat32, Shape{size});
+    const bool has_label = schema_.has_label;
+    if (has_label) reuse(&batch->label, DType::kFloat32, Shape{size});
     const bool has_weight = schema_.has_sample_weight;
     if (has_weight) reuse(&batch->sample_weight, DType::kFloat32, Shape{size});
     if (width > 0) reuse(&batch->dense, DType::kFloat32, Shape{size, width});
     if (fields > 0) reuse(&batch->ids, DType::kInt64, Shape{size, fields});
     reuse_columns(batch);
-    float* label = batch->label.data<float>().data();
+    float* label = has_label ? batch->label.data<float>().data() : nullptr;
     float* dense = width > 0 ? batch->dense.data<float>().data() : nullptr;
     float* weight = has_weight ? batch->sample_weight.data<float>().data() : nullptr;
     int64_t* ids = fields > 0 ? batch->ids.data<int64_t>().data() : nullptr;
@@ -126,7 +127,7 @@ class TextSource final : public BatchSource {
     for (; rows < size; ++rows) {
       SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
       if (!more) break;
-      label[rows] = row_.label;
+      if (has_label) label[rows] = row_.label;
       if (has_weight) weight[rows] = row_.sample_weight;
       if (width > 0) dense = std::copy_n(row_.dense.begin(), width, dense);
       if (fields > 0) ids = std::copy_n(row_.ids.begin(), fields, ids);
@@ -134,7 +135,7 @@ class TextSource final : public BatchSource {
     }
     batch->rows = rows;
     if (rows == size) return true;
-    batch->label = batch->label.rows(0, rows);
+    if (has_label) batch->label = batch->label.rows(0, rows);
     if (has_weight) batch->sample_weight = batch->sample_weight.rows(0, rows);
     if (width > 0) batch->dense = batch->dense.rows(0, rows);
     if (fields > 0) batch->ids = batch->ids.rows(0, rows);

@@ -129,6 +129,8 @@ void to_proto(int lane, const task::LoopProgress& progress,
     scalar->set_sum(progress.scalars[i].sum);
     scalar->set_last(progress.scalars[i].last);
     scalar->set_steps(progress.scalars[i].steps);
+    scalar->set_latest_sum(progress.scalars[i].latest_sum);
+    scalar->set_latest_steps(progress.scalars[i].latest_steps);
     scalar->mutable_series()->Assign(series[i].begin(), series[i].end());
   }
 }
@@ -154,7 +156,11 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   const size_t scalars = std::min<size_t>(out->scalars.size(), given.scalars_size());
   for (size_t i = 0; i < scalars; ++i) {
     const v1::LoopScalar& scalar = given.scalars(static_cast<int>(i));
-    out->scalars[i] = {.sum = scalar.sum(), .last = scalar.last(), .steps = scalar.steps()};
+    out->scalars[i] = {.sum = scalar.sum(),
+                       .last = scalar.last(),
+                       .steps = scalar.steps(),
+                       .latest_sum = scalar.latest_sum(),
+                       .latest_steps = scalar.latest_steps()};
   }
 }
 
@@ -183,6 +189,8 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     for (size_t i = 0; i < fetches; ++i) {
       out.scalars[i].sum += lane.scalars[i].sum;
       out.scalars[i].steps += lane.scalars[i].steps;
+      out.scalars[i].latest_sum += lane.scalars[i].latest_sum;
+      out.scalars[i].latest_steps += lane.scalars[i].latest_steps;
       if (lane.scalars[i].steps > 0) out.scalars[i].last = lane.scalars[i].last;
     }
   }

@@ -93,9 +93,14 @@ struct LoopOptions {
 
 /// What one fetch was so far, on one lane or on all. Value type.
 struct LoopScalar {
+  static constexpr size_t kLatest = 100;
+
   double sum = 0;
   double last = 0;
   int64_t steps = 0;
+  /// Of the latest kLatest steps of each lane, or of all if there are fewer.
+  double latest_sum = 0;
+  int64_t latest_steps = 0;
 };
 
 /// What the first fetch was in the steps of one pass of one lane. Value type.

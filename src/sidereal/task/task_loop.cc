@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -151,6 +152,8 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
   progress_.scalars.resize(options_.fetches.size());
   progress_.positions.resize(1);
   pass_.lane = options_.index;
+  latest_.resize(options_.fetches.size());
+  for (std::vector<double>& numbers : latest_) numbers.reserve(LoopScalar::kLatest);
   series_.resize(options_.fetches.size());
   last_.resize(options_.fetches.size());
 }
@@ -355,6 +358,12 @@ Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
   } else {
     SR_ASSIGN_OR_RETURN(const double number, number_of(value));
     LoopScalar& scalar = progress_.scalars[i];
+    const auto at = static_cast<size_t>(scalar.steps) % LoopScalar::kLatest;
+    if (at < latest_[i].size()) {
+      latest_[i][at] = number;
+    } else {
+      latest_[i].push_back(number);
+    }
     scalar.sum += number;
     scalar.last = number;
     ++scalar.steps;
@@ -440,6 +449,11 @@ bool TaskLoop::tell(bool is_last) {
   progress_.bytes_out = lane_->metrics().bytes_out.value() - bytes_out_before_;
   if (options_.auc_fetch >= 0 && auc_.rows() > 0) progress_.auc = auc_.auc();
   if (is_last) end_pass(pass_.pass);
+  for (size_t i = 0; i < latest_.size(); ++i) {
+    LoopScalar& scalar = progress_.scalars[i];
+    scalar.latest_sum = std::accumulate(latest_[i].begin(), latest_[i].end(), 0.0);
+    scalar.latest_steps = static_cast<int64_t>(latest_[i].size());
+  }
   if (!listener_->take_progress(options_.index, progress_, series_, is_last)) return false;
   progress_.passes.clear();
   for (std::vector<double>& numbers : series_) numbers.clear();

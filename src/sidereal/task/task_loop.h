@@ -180,6 +180,7 @@ class TaskLoop final : private lane::StopHook {
   LoopProgress progress_;
   LoopPassMean pass_;  // Of the latest step.
   int64_t steps_told_ = 0;
+  std::vector<std::vector<double>> latest_;  // By fetch; number n lies at n % LoopScalar::kLatest.
   std::vector<std::vector<double>> series_;
   size_t series_waiting_ = 0;
   std::vector<tensor::Tensor> last_;

@@ -60,11 +60,11 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
                       const std::function<void(size_t, task::LoopOptions*)>& for_worker,
                       const OnPasses& on_passes) {
   for (Worker& worker : workers_) {
-    const TaskStats before = worker.before;
-    const std::string task = worker.now.task;
-    worker = Worker();
-    worker.before = before;
-    worker.now.task = task;
+    Worker next;
+    next.before = worker.before;
+    next.now.task = worker.now.task;
+    next.latest_before = worker.latest.steps > 0 ? worker.latest : worker.latest_before;
+    worker = std::move(next);
   }
   began_ = false;
   is_cancelled_ = false;
@@ -126,7 +126,11 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
     traces_.insert(traces_.end(), result->traces.begin(), result->traces.end());
   }
   workers_[index].ended = true;
-  workers_[index].status = result.status();
+  Status& status = workers_[index].status = result.status();
+  // Of a connection that ended only the address is known.
+  if (status.code() == StatusCode::kUnavailable && base::message_of(status)[0] != '/') {
+    status = base::with_context(status, sessions_[index].task);
+  }
   changed_.notify_all();
 }
 
@@ -171,6 +175,7 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   if (!progress.scalars.empty()) {
     worker.loss_sum = progress.scalars[0].sum;
     worker.loss_steps = progress.scalars[0].steps;
+    worker.latest = progress.scalars[0];
   }
   worker.rows_skipped = progress.rows_skipped;
   worker.first_skipped = progress.first_skipped;
@@ -299,6 +304,21 @@ int64_t LoopGroup::rows() const {
   return out;
 }
 
+/// Mean of the latest steps: as many whatever the machine, where progress goes by its time.
+double LoopGroup::latest_loss() const {
+  double sum = 0;
+  int64_t steps = 0;
+  for (const Worker& worker : workers_) {
+    // A run may be the few steps behind a checkpoint.
+    for (const task::LoopScalar& part : {worker.latest, worker.latest_before}) {
+      sum += part.latest_sum;
+      steps += part.latest_steps;
+      if (part.latest_steps >= static_cast<int64_t>(task::LoopScalar::kLatest)) break;
+    }
+  }
+  return steps > 0 ? sum / static_cast<double>(steps) : 0;
+}
+
 void LoopGroup::report(FitResult* result) const {
   for (const Worker& worker : workers_) {
     result->steps += worker.before.steps;
@@ -310,7 +330,7 @@ void LoopGroup::report(FitResult* result) const {
   result->seconds += seconds_;
   result->samples_per_s =
       result->seconds > 0 ? static_cast<double>(result->rows) / result->seconds : 0;
-  result->loss = last_loss_;
+  result->loss = latest_loss();
   result->traces.insert(result->traces.end(), traces_.begin(), traces_.end());
 }
 

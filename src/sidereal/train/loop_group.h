@@ -99,6 +99,8 @@ class LoopGroup {
     TaskStats now;
     double loss_sum = 0;
     int64_t loss_steps = 0;
+    task::LoopScalar latest;  ///< Losses, of this run; `latest_before` of the run before.
+    task::LoopScalar latest_before;
     int64_t rows_skipped = 0;
     std::string first_skipped;
     std::vector<task::LoopPosition> positions;
@@ -118,6 +120,7 @@ class LoopGroup {
   void tell_passes(const OnPasses& on_passes);
   void show_progress(int64_t epoch, int64_t epochs);
   void close_run();
+  [[nodiscard]] double latest_loss() const;
 
   app::Cluster* cluster_;
   std::vector<WorkerSession> sessions_;

@@ -67,6 +67,15 @@ bool has_one_class(const std::vector<float>& labels) {
   return std::adjacent_find(labels.begin(), labels.end(), std::not_equal_to<>()) == labels.end();
 }
 
+/// There was nothing to `use` data for.
+Status no_rows(const data::DataSpec& data, std::string_view use, int64_t skipped,
+               const std::string& first_skipped) {
+  std::string where = data.files.empty() ? "the data" : data.files.front();
+  if (data.files.size() > 1) where += fmt::format(" and {} more", data.files.size() - 1);
+  if (skipped > 0) where += fmt::format("; {} rows were left out: {}", skipped, first_skipped);
+  return invalid_argument("there is no row to {} in {}", use, where);
+}
+
 Status check_finite(const std::vector<float>& predictions) {
   const auto bad = std::count_if(predictions.begin(), predictions.end(),
                                  [](float p) { return !std::isfinite(p); });
@@ -111,7 +120,11 @@ class Trainer::Impl {
       status = train(&fit);
     } while (!status.ok() && (status = recover(std::move(status), &fit)).ok());
     SR_RETURN_IF_ERROR(status);
-    return fit.end();
+    FitResult result = fit.end();
+    if (fit.rows() == 0 && options.epochs > 0) {
+      return no_rows(data, "train on", result.rows_skipped, result.first_skipped);
+    }
+    return result;
   }
 
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
@@ -158,6 +171,9 @@ class Trainer::Impl {
     result.rows = totals.rows;
     result.rows_skipped = totals.rows_skipped;
     result.seconds = totals.seconds;
+    if (result.rows == 0) {
+      return no_rows(data, "evaluate on", totals.rows_skipped, totals.first_skipped);
+    }
     result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
     if (!model_.is_binary) return result;
     SR_RETURN_IF_ERROR(check_finite(scores.scores));

@@ -170,7 +170,7 @@ struct FitResult {
   std::string first_skipped;  ///< What was wrong with the first skipped row.
   double seconds = 0;         ///< From the first step to the last, evaluation left out.
   double samples_per_s = 0;
-  double loss = 0;            ///< Mean of the last steps.
+  double loss = 0;            ///< Mean of the last 100 steps of each worker lane.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
   /// Mean loss of the steps of each epoch, as they were made; NaN for those that were trained
