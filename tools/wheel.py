@@ -3,7 +3,8 @@
 One wheel for each interpreter: scikit-build-core compiles it (the engine only once: all share a
 build folder), for every processor with AVX2 and FMA, and auditwheel puts the libraries it is linked
 with into it and names the oldest C library that it runs with. --check installs each wheel and
-trains with it in a root that has the files of a few of Debian's packages and of nothing else.
+trains with it in roots that have the files of a few of Debian's packages and of nothing else, as a
+user without rights: a session and a training, then the guide's pages (guide_pages.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 BUILDERS = ("scikit-build-core", "nanobind")
 #: What NumPy needs too: every manylinux has the C++ library.
 ROOT_PACKAGES = ("python3", "libstdc++6")
+#: What the commands of the guide's pages are besides ours.
+PAGE_PACKAGES = (
+    *ROOT_PACKAGES, "bash", "coreutils", "curl", "grep", "gzip", "libc-bin", "mawk", "sed",
+)  # fmt: skip
+DATA = ROOT.parent / "shared" / "data"
 #: Folders that Debian has in /usr alone.
 ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
 ABOUT_IT = """
@@ -40,6 +46,7 @@ print(json.dumps({
 #: Run by each Python with the wheel: programs, sessions on servers, and a training in processes.
 PROGRAM = """
 import os, subprocess, sys
+assert os.getuid() != 0 and not os.access("/usr", os.W_OK)
 import numpy as np
 import sidereal as sr
 from sidereal import v1 as tf
@@ -48,6 +55,8 @@ assert "site-packages" in sr.__file__, sr.__file__
 for words in (["sidereal"], [sys.executable, "-m", "sidereal"]):
     said = subprocess.run([*words, "--version"], check=True, capture_output=True, text=True).stdout
     assert said.startswith("sidereal " + sr.__version__), said
+demo = ["sidereal", "demo", "--rows", "200000", "--eval-rows", "20000"]
+subprocess.run(demo, check=True, stdout=sys.stderr)
 server = sr.train.Server.create_local_server()
 with tf.Graph().as_default(), tf.Session(server.target) as session:
     assert session.run(tf.constant(2.0) * 3.0) == 6.0
@@ -79,11 +88,11 @@ def run(*command: str | os.PathLike[str], **environment: str) -> str:
     """Standard output. WheelError with the end of both outputs."""
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
-        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False,
+        words, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        end = "\n".join(done.stdout.splitlines()[-40:])
+        end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise WheelError(f"{' '.join(words[:6])} ended with {done.returncode}:\n{end}")
     return done.stdout
 
@@ -201,18 +210,19 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 # ---- checking
 
 
-def bare_root() -> pathlib.Path:
-    """A folder with the files of ROOT_PACKAGES, and of those that they depend on."""
-    out = ROOT / "build" / "wheels" / "root"
-    if (out / "complete").exists():
+def bare_root(name: str, packages: Sequence[str]) -> pathlib.Path:
+    """A folder with the files of Debian's packages, and of those that they depend on."""
+    out, wanted = ROOT / "build" / "wheels" / name, "\n".join(packages)
+    stamp = out / "complete"
+    if stamp.exists() and stamp.read_text() == wanted:
         return out
     shutil.rmtree(out, ignore_errors=True)
-    for name in ROOT_LINKS:
-        (out / "usr" / name).mkdir(parents=True)
-        (out / name).symlink_to(f"usr/{name}")
+    for link in ROOT_LINKS:
+        (out / "usr" / link).mkdir(parents=True)
+        (out / link).symlink_to(f"usr/{link}")
     kinds = [f"--no-{kind}" for kind in
              ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]  # fmt: skip
-    said = run("apt-cache", "depends", "--recurse", *kinds, *ROOT_PACKAGES)
+    said = run("apt-cache", "depends", "--recurse", *kinds, *packages)
     names = [line for line in said.splitlines() if re.match(r"[a-z0-9]", line)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -228,38 +238,71 @@ def bare_root() -> pathlib.Path:
             unpacked = subprocess.run(run_tar, stdin=content.stdout, check=False)
             if content.wait() != 0 or unpacked.returncode != 0:
                 raise WheelError(f"{package.name} cannot be unpacked")
+    # What a script of the package would do.
+    if (out / "usr/bin/mawk").exists():
+        (out / "usr/bin/awk").symlink_to("mawk")
+    (out / "etc").mkdir(exist_ok=True)
     (out / "etc/hosts").write_text("127.0.0.1 localhost\n")
-    (out / "complete").touch()
+    stamp.write_text(wanted)
     return out
 
 
-def check(wheel: pathlib.Path, python: Interpreter) -> str:
-    """Installs the wheel and runs PROGRAM in a root without anything else: what that says."""
-    home = environment_of(python, "check", ["numpy", "tqdm"])
+def installed(wheel: pathlib.Path, python: Interpreter, extra: str) -> pathlib.Path:
+    """An environment with the wheel, its extra, and what these say that they need."""
+    home = environment_of(python, "check" + extra, [])
     pip = [home / "bin/python", "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", wheel)
-    root = bare_root()
-    bound = [word for folder in sorted({str(home), python.prefix} - {"/usr"})
+    run(*pip, "uninstall", "--yes", "sidereal-ps")
+    run(*pip, "install", f"{wheel}[{extra}]" if extra else wheel)
+    return home
+
+
+def in_root(
+    root: pathlib.Path, home: pathlib.Path, python: Interpreter, *command: str | os.PathLike[str],
+    files: Sequence[pathlib.Path] = (),
+) -> list[str]:  # fmt: skip
+    """What a command prints where nothing is but a root, an environment and some files to read, for
+    a user without rights and without a network."""
+    bound = [word for folder in sorted({str(home), python.prefix, *map(str, files)} - {"/usr"})
              for word in ("--ro-bind", folder, folder)]  # fmt: skip
     links = [word for name in ROOT_LINKS for word in ("--symlink", f"usr/{name}", f"/{name}")]
     try:
         said = run(
-            "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", root / "usr", "/usr",
+            "bwrap", "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000",
+            "--die-with-parent", "--ro-bind", root / "usr", "/usr",
             "--ro-bind", root / "etc", "/etc", *links, "--proc", "/proc", "--dev", "/dev",
             "--tmpfs", "/tmp", *bound, "--clearenv",
             "--setenv", "PATH", f"{home}/bin:/usr/bin", "--setenv", "HOME", "/tmp",
-            "--chdir", "/tmp", home / "bin/python", "-c", PROGRAM,
+            "--chdir", "/tmp", *command,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise WheelError(f"{error.filename} is not here: ./dev setup installs bubblewrap") from None
-    return said.strip().splitlines()[-1]
+    return said.strip().splitlines()
+
+
+def check(wheel: pathlib.Path, python: Interpreter, data: pathlib.Path) -> Iterator[str]:
+    """Installs the wheel and uses it where nothing else is: what that says, line by line."""
+    home = installed(wheel, python, "")
+    root = bare_root("root", ROOT_PACKAGES)
+    yield in_root(root, home, python, home / "bin/python", "-c", PROGRAM)[-1]
+    if not data.is_dir():
+        yield f"the guide's pages are not tried: their data is not in {data} (--data)"
+        return
+    home = installed(wheel, python, "serving")
+    root = bare_root("page-root", PAGE_PACKAGES)
+    tool, guide = ROOT / "tools/guide_pages.py", ROOT / "docs/guide"
+    yield from in_root(
+        root, home, python, home / "bin/python", tool, "--guide", guide, "--data", data,
+        files=(tool, guide, data),
+    )  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev wheel", description="Makes wheels in dist.")
     parser.add_argument("--python", action="append", default=[], metavar="FILE",
                         help="an interpreter; without it all that are found")  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="install and run each in a bare root")
+    parser.add_argument("--check", action="store_true", help="install and run each in bare roots")
+    parser.add_argument("--data", type=pathlib.Path, default=DATA, metavar="DIR",
+                        help="what --check tries the guide's pages on")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", metavar="DIR")
     parser.add_argument("--wheel", type=pathlib.Path, metavar="FILE",
@@ -284,8 +327,8 @@ def main() -> int:
             size = wheel.stat().st_size / 1e6
             print(f"wheel: {wheel.name}, {size:.0f} MB", flush=True)
             if options.check:
-                print(f"wheel: Python {python.version} in a bare root: {check(wheel, python)}",
-                      flush=True)  # fmt: skip
+                for line in check(wheel, python, options.data.resolve()):
+                    print(f"wheel: Python {python.version} in a bare root: {line}", flush=True)
     except WheelError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 1

@@ -92,3 +92,25 @@ def test_builders_have_the_versions_of_the_setup(wheel: ModuleType) -> None:
     assert len(lines) == len(wheel.BUILDERS) and all("==" in line for line in lines)
     with pytest.raises(wheel.WheelError, match="does not have all of"):
         wheel.pinned(["no-such-package"])
+
+
+@pytest.mark.parametrize("extra, missing, use", [
+    ("plot", "matplotlib", "from sidereal import _plot; _plot.draw({}, [], None)"),
+    ("ray", "ray", "import sidereal._launch_ray"),
+    ("serving", "uvloop", "from sidereal import _serve_model_command as it; it._modules()"),
+    ("tensorboard", "tensorboard", "from sidereal import _tensorboard; _tensorboard.modules()"),
+])  # fmt: skip
+def test_what_is_missing_is_told_with_packages_that_any_installation_can_get(
+    extra: str, missing: str, use: str
+) -> None:
+    """A wheel is installed from a file, so that no command with Sidereal's own name finds them."""
+    (listed,) = re.findall(rf"^{extra} = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(),
+                           re.M | re.S)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['{missing}'] = None; {use}"],
+        capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode != 0
+    told = re.search(r": pip install ([\w -]+) \(", done.stderr)
+    assert told is not None, done.stderr
+    assert sorted(told[1].split()) == sorted(re.findall(r'"([\w-]+)', listed))
