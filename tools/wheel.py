@@ -173,16 +173,29 @@ def environment_of(python: Interpreter, name: str, packages: Sequence[str]) -> p
     return home
 
 
-def build(python: Interpreter, jobs: int, defines: Sequence[str]) -> pathlib.Path:
+def settings_of(defines: Sequence[str]) -> list[str]:
+    """What scikit-build-core is told: of one that is given twice it would make a list."""
+    out = {"SIDEREAL_MARCH": "baseline"}
+    for define in defines:
+        name, is_there, value = define.partition("=")
+        if not name or not is_there:
+            raise WheelError(f"--define {define}: write NAME=VALUE")
+        out[name] = value
+    return ["build-dir=build/wheel",
+            *(f"cmake.define.{name}={value}" for name, value in out.items())]  # fmt: skip
+
+
+def build(python: Interpreter, jobs: int, settings: Sequence[str]) -> pathlib.Path:
     """The wheel as it is compiled, for this machine."""
     home = environment_of(python, "builder", pinned(BUILDERS))
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        settings = ["build-dir=build/wheel", "cmake.define.SIDEREAL_MARCH=baseline", *defines]
+        # The compiler of this machine, which Pythons from elsewhere know by another name.
+        compilers = {"CC": os.environ.get("CC", "cc"), "CXX": os.environ.get("CXX", "c++")}
         run(
             home / "bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
             "--disable-pip-version-check", "--wheel-dir", folder,
             *(f"--config-settings={setting}" for setting in settings), ROOT,
-            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
+            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs), **compilers,
         )  # fmt: skip
         (wheel,) = pathlib.Path(folder).glob("*.whl")
         out = ROOT / "build" / "wheels" / wheel.name
@@ -312,6 +325,7 @@ def main() -> int:
     options = parser.parse_args()
     (ROOT / "build" / "wheels").mkdir(parents=True, exist_ok=True)
     try:
+        settings = settings_of(options.define)
         found = interpreters(options.python)
         if options.wheel is not None:
             found = [one for one in found if f"-{one.tag}-" in options.wheel.name]
@@ -320,9 +334,8 @@ def main() -> int:
         missing = sorted(set(VERSIONS) - {one.version for one in found})
         if missing and options.wheel is None and not options.python:
             print(f"wheel: no Python {', '.join(missing)} with headers is here: none made for it")
-        defines = [f"cmake.define.{define}" for define in options.define]
         for python in found:
-            compiled = options.wheel or build(python, options.jobs, defines)
+            compiled = options.wheel or build(python, options.jobs, settings)
             wheel = repair(compiled, options.out)
             size = wheel.stat().st_size / 1e6
             print(f"wheel: {wheel.name}, {size:.0f} MB", flush=True)

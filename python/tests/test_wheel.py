@@ -94,6 +94,16 @@ def test_builders_have_the_versions_of_the_setup(wheel: ModuleType) -> None:
         wheel.pinned(["no-such-package"])
 
 
+def test_a_define_takes_the_place_of_the_tools_own(wheel: ModuleType) -> None:
+    assert "cmake.define.SIDEREAL_MARCH=baseline" in wheel.settings_of([])
+    settings = wheel.settings_of(["SIDEREAL_MARCH=native", "SIDEREAL_PCH=OFF"])
+    assert [one for one in settings if "define" in one] == [
+        "cmake.define.SIDEREAL_MARCH=native", "cmake.define.SIDEREAL_PCH=OFF",
+    ]  # fmt: skip
+    with pytest.raises(wheel.WheelError, match="--define SIDEREAL_PCH: write NAME=VALUE"):
+        wheel.settings_of(["SIDEREAL_PCH"])
+
+
 @pytest.mark.parametrize("extra, missing, use", [
     ("plot", "matplotlib", "from sidereal import _plot; _plot.draw({}, [], None)"),
     ("ray", "ray", "import sidereal._launch_ray"),
