@@ -29,8 +29,10 @@ BUILDERS = ("scikit-build-core", "nanobind")
 ROOT_PACKAGES = ("python3", "libstdc++6")
 #: What the commands of the guide's pages are besides ours.
 PAGE_PACKAGES = (
-    *ROOT_PACKAGES, "bash", "coreutils", "curl", "grep", "gzip", "libc-bin", "mawk", "sed",
+    *ROOT_PACKAGES, "bash", "coreutils", "curl", "dash", "grep", "gzip", "libc-bin", "mawk", "sed",
 )  # fmt: skip
+#: Links in /usr/bin that scripts of packages make.
+PROGRAM_LINKS = {"awk": "mawk"}
 DATA = ROOT.parent / "shared" / "data"
 #: Folders that Debian has in /usr alone.
 ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
@@ -168,7 +170,9 @@ def environment_of(python: Interpreter, name: str, packages: Sequence[str]) -> p
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(home, ignore_errors=True)
         run(python.path, "-m", "venv", home)
-        run(home / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", *packages)
+        if packages:
+            run(home / "bin/python", "-m", "pip", "install", "--disable-pip-version-check",
+                *packages)  # fmt: skip
         stamp.write_text(wanted)
     return home
 
@@ -251,9 +255,9 @@ def bare_root(name: str, packages: Sequence[str]) -> pathlib.Path:
             unpacked = subprocess.run(run_tar, stdin=content.stdout, check=False)
             if content.wait() != 0 or unpacked.returncode != 0:
                 raise WheelError(f"{package.name} cannot be unpacked")
-    # What a script of the package would do.
-    if (out / "usr/bin/mawk").exists():
-        (out / "usr/bin/awk").symlink_to("mawk")
+    for link, program in PROGRAM_LINKS.items():
+        if (out / "usr/bin" / program).exists():
+            (out / "usr/bin" / link).symlink_to(program)
     (out / "etc").mkdir(exist_ok=True)
     (out / "etc/hosts").write_text("127.0.0.1 localhost\n")
     stamp.write_text(wanted)
@@ -336,7 +340,7 @@ def main() -> int:
             print(f"wheel: no Python {', '.join(missing)} with headers is here: none made for it")
         for python in found:
             compiled = options.wheel or build(python, options.jobs, settings)
-            wheel = repair(compiled, options.out)
+            wheel = repair(compiled, options.out.resolve())
             size = wheel.stat().st_size / 1e6
             print(f"wheel: {wheel.name}, {size:.0f} MB", flush=True)
             if options.check:

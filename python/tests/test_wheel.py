@@ -104,6 +104,40 @@ def test_a_define_takes_the_place_of_the_tools_own(wheel: ModuleType) -> None:
         wheel.settings_of(["SIDEREAL_PCH"])
 
 
+def test_an_environment_without_packages_asks_no_index(
+    wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[object, ...]] = []
+
+    def run(*command: object) -> str:
+        ran.append(command)
+        Path(str(command[-1])).mkdir(parents=True, exist_ok=True)
+        return ""
+
+    monkeypatch.setattr(wheel, "ROOT", tmp_path)
+    monkeypatch.setattr(wheel, "run", run)
+    python = wheel.look_at(sys.executable)
+    home = wheel.environment_of(python, "check", [])
+    assert [command[1:3] for command in ran] == [("-m", "venv")]
+    assert wheel.environment_of(python, "check", []) == home and len(ran) == 1
+
+
+def test_a_wheel_is_checked_without_rights_and_without_a_network(
+    wheel: ModuleType, tmp_path: Path
+) -> None:
+    python = wheel.look_at(sys.executable)
+    seen = """if True:
+        import os, socket
+        print(os.getuid(), [name for _, name in socket.if_nameindex()], os.access("/usr", os.W_OK),
+              os.path.exists("/sys"), sorted(os.environ))
+    """
+    found = Path(python.prefix) / "bin" / "python3"
+    (said,) = wheel.in_root(Path("/"), tmp_path, python, found, "-c", seen)
+    assert said.startswith("1000 ['lo'] False False ['HOME'"), said
+    with pytest.raises(wheel.WheelError, match="ended with 3"):
+        wheel.in_root(Path("/"), tmp_path, python, "/bin/sh", "-c", "exit 3")
+
+
 @pytest.mark.parametrize("extra, missing, use", [
     ("plot", "matplotlib", "from sidereal import _plot; _plot.draw({}, [], None)"),
     ("ray", "ray", "import sidereal._launch_ray"),
