@@ -199,7 +199,7 @@ def draw(runs: Mapping[str, Run], names: Sequence[str], options: argparse.Namesp
     except ImportError as error:
         raise PlotError(
             "plot needs the package matplotlib, which is not installed: "
-            f"pip install '.[plot]' in a copy of the repository ({error})"
+            f"pip install matplotlib ({error})"
         ) from None
     columns = min(3, math.ceil(math.sqrt(len(names))))
     rows = math.ceil(len(names) / columns)
