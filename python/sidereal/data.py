@@ -1,5 +1,5 @@
 """Data to train on: pipelines of elements with TensorFlow's names (tf.data), and specs of files for
-Model.fit() (csv, criteo, libsvm, synthetic)."""
+Model.fit() (table, csv, criteo, libsvm, synthetic)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from ._data_spec import (
     NumericTransform,
     Schema,
     SyntheticSpec,
+    TableFormat,
     criteo,
     csv,
     libsvm,
     synthetic,
+    table_formats,
 )
 from ._dataset_arguments import AutoShardPolicy, Options
 from ._datasets import (
@@ -30,6 +32,7 @@ from ._datasets import (
 from ._elements import DatasetSpec
 from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
+from ._tables import TableDataset, table
 
 #: Under these names too, as in TensorFlow.
 experimental = types.SimpleNamespace(
@@ -65,6 +68,8 @@ __all__ = [
     "Schema",
     "SyntheticSpec",
     "TFRecordDataset",
+    "TableDataset",
+    "TableFormat",
     "TextLineDataset",
     "criteo",
     "csv",
@@ -72,4 +77,6 @@ __all__ = [
     "libsvm",
     "make_one_shot_iterator",
     "synthetic",
+    "table",
+    "table_formats",
 ]  # fmt: skip

@@ -361,8 +361,8 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std:
 Result<TrainingJob> plan_train(const TrainArguments& a) {
   TrainingJob job;
   SR_ASSIGN_OR_RETURN(job.data, data_spec(a));
-  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.valid));
-  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.test));
+  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.format, a.valid));
+  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.format, a.test));
   job.data.shuffle_rows = a.shuffle_rows;
   SR_RETURN_IF_ERROR(plan_rest(a, &job));
   return job;

@@ -14,9 +14,16 @@ constexpr size_t kNone = static_cast<size_t>(-1);
 
 }  // namespace
 
-Result<std::unique_ptr<LineReader>> LineReader::open(const std::string& path, bool quoted) {
-  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path));
+Result<std::unique_ptr<LineReader>> LineReader::open(const std::string& path, bool quoted,
+                                                     const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path, stop));
   return std::make_unique<LineReader>(path, std::move(source), quoted);
+}
+
+Result<std::unique_ptr<LineReader>> LineReader::open_table(const std::string& file, char delimiter,
+                                                           const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto source, data::open_table(file, delimiter, stop));
+  return std::make_unique<LineReader>(file, std::move(source), /*quoted=*/true);
 }
 
 LineReader::LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted)

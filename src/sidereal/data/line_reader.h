@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,7 +22,11 @@ class LineReader {
   static constexpr size_t kRowBytesMax = size_t{16} << 20;
 
   /// Opens the file; errors as of open_bytes().
-  static Result<std::unique_ptr<LineReader>> open(const std::string& path, bool quoted);
+  static Result<std::unique_ptr<LineReader>> open(const std::string& path, bool quoted,
+                                                  const std::atomic<bool>* stop = nullptr);
+  /// Opens the file of a table; errors as of open_table().
+  static Result<std::unique_ptr<LineReader>> open_table(const std::string& file, char delimiter,
+                                                        const std::atomic<bool>* stop = nullptr);
 
   LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted);
 
