@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import subprocess
@@ -17,10 +18,10 @@ import pytest
 from file_servers import FileServer, file_server
 from pyarrow import csv as arrow_csv
 from pyarrow import feather, orc, parquet
+from session_servers import PROGRAM
 
 import sidereal as sr
 from sidereal import _table_readers, errors
-from sidereal.cluster import program_path
 
 ROWS = 100
 FORMATS = [one.name for one in sr.data.table_formats()]
@@ -259,23 +260,22 @@ def test_http_and_s3_files_are_read(
     same(fed(f"s3://bucket/{path.name}"), expected)
 
 
-def fed(*files: str, code: str = "", timeout: float = 120) -> dict[str, np.ndarray]:
+def fed(*files: str, timeout: float = 120) -> dict[str, np.ndarray]:
     """read() in a process whose feeders have the environment of now."""
     made = subprocess.run(
         [sys.executable, "-c",
-         "import sys, numpy as np, sidereal as sr\n"
-         "spec = sr.data.csv(*sys.argv[2:], label='click', numeric=['price'],"
+         "import io, sys, numpy as np, sidereal as sr\n"
+         "spec = sr.data.csv(*sys.argv[1:], label='click', numeric=['price'],"
          " numeric_transform='none').in_order()\n"
-         "found = [b for b in sr.data.Dataset.from_spec(spec, 32)]\n"
-         "np.savez(sys.argv[1], **{n: np.concatenate([b[n].numpy() for b in found])"
-         " for n in found[0]})\n",
-         "/dev/stdout", *files],
+         "found = list(sr.data.Dataset.from_spec(spec, 32))\n"
+         "out = io.BytesIO()\n"
+         "np.savez(out, **{n: np.concatenate([b[n].numpy() for b in found]) for n in found[0]})\n"
+         "sys.stdout.buffer.write(out.getvalue())\n",
+         *files],
         capture_output=True, timeout=timeout, check=False,
     )  # fmt: skip
     if made.returncode:
         raise AssertionError(made.stderr.decode()[-3000:])
-    import io
-
     return dict(np.load(io.BytesIO(made.stdout)))
 
 
@@ -343,8 +343,9 @@ def test_a_silent_server_is_not_waited_for(
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "sidereal"] if words[0] == "predict" else [str(PROGRAM)]
     return subprocess.run(
-        [sys.executable, "-m", "sidereal", *words], capture_output=True, text=True, timeout=300,
+        [*program, *words], capture_output=True, text=True, timeout=300,
         check=False,
     )  # fmt: skip
 
@@ -398,7 +399,7 @@ def test_train_and_predict_read_and_write_tables(protocol: str, tmp_path: Path) 
 
 def test_help_names_all_formats() -> None:
     done = subprocess.run(
-        [program_path(), "train", "--help"], capture_output=True, text=True, timeout=60, check=True
+        [str(PROGRAM), "train", "--help"], capture_output=True, text=True, timeout=60, check=True
     )
     words = " ".join(done.stdout.split())
     for one in sr.data.table_formats():
