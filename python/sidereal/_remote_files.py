@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import http.client
 import importlib
 import io
 import os
@@ -157,7 +158,7 @@ class HttpFile(io.RawIOBase):
                 last = ConnectionError("the connection was closed")
             except urllib.error.HTTPError:
                 raise
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 last = error
             self._drop()
         if isinstance(last, TimeoutError):
