@@ -4,7 +4,7 @@ read, and the figures of predictions."""
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ VALIDATION_EVERY = 20
 class Columns:
     """What the columns of ids are: fields of one id, several ids of one field (0 where there are
     fewer), and what came before, as ids and, in as many columns, what became of each of them.
-    candidate: the column of what these may be like. All ids are below id_space."""
+    candidate: the column of what these may be like, an item; what is before it is the user's. All
+    ids are below id_space."""
 
     id_space: int
     single: int
     several: int = 0
     history: int = 0
-    candidate: int = 0
+    candidate: int = 1
 
     @property
     def fields(self) -> int:
@@ -46,10 +47,16 @@ class Columns:
 
 @dataclass(frozen=True)
 class Part:
-    """Examples: ids [n, width], labels [n] of 0 and 1."""
+    """Examples: ids [n, width], labels [n, tasks] of 0 and 1. The first task is the one to learn,
+    the others are for models of several."""
 
     ids: np.ndarray
     labels: np.ndarray
+
+    @property
+    def clicks(self) -> np.ndarray:
+        """The labels of the first task."""
+        return self.labels[:, 0]
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,14 @@ class Data:
     valid: Part
     test: Part
 
+    def of(self, places: Sequence[int], columns: Columns) -> Data:
+        """Some of the columns, as others explain them."""
+        train, valid, test = (
+            Part(np.ascontiguousarray(part.ids[:, list(places)]), part.labels)
+            for part in (self.train, self.valid, self.test)
+        )
+        return Data(columns, train, valid, test)
+
 
 def frappe() -> Data:
     """Ids are compact, and in one space, as they come."""
@@ -68,7 +83,7 @@ def frappe() -> Data:
     def read(name: str) -> Part:
         with gzip.open(FRAPPE / f"{name}.csv.gz", "rt", encoding="utf-8") as file:
             rows = np.loadtxt(file, np.int32, delimiter=",", skiprows=1)
-        return Part(np.ascontiguousarray(rows[:, 1:]), rows[:, 0])
+        return Part(np.ascontiguousarray(rows[:, 1:]), rows[:, :1])
 
     return Data(Columns(FRAPPE_IDS, 10), read("train"), read("valid"), read("test"))
 
@@ -87,50 +102,100 @@ class _Ids:
 
 
 def movielens() -> Data:
-    """Ratings as clicks: a rating of LIKED or more is one. Fields: user, movie, gender, age,
-    occupation, first three digits of the zip code, and genres; the history is what the user has
-    rated before, as far as it is to be trained on, and how."""
-    users = _lines(MOVIELENS / "users.dat")
-    movies = _lines(MOVIELENS / "movies.dat")
-    splits = {name: _ratings(MOVIELENS / f"ratings_{name}.csv.gz") for name in ("train", "test")}
-    held = np.random.default_rng(17).random(len(splits["train"])) * VALIDATION_EVERY < 1
-    splits["valid"] = splits["train"][held]
-    splits["train"] = splits["train"][~held]
-
-    ids = _Ids()
-    user_keys = np.array([int(user[0]) for user in users])
-    movie_keys = np.array([int(movie[0]) for movie in movies])
-    of_user = np.stack([
-        ids.of(user_keys),
-        *(ids.of(np.array([user[i] for user in users])) for i in (1, 2, 3)),
-        ids.of(np.array([user[4][:3] for user in users])),
-    ], axis=1)  # fmt: skip
-    of_movie = ids.of(movie_keys)
-    genres = [movie[2].split("|") for movie in movies]
-    of_genre = dict(zip(names := sorted({g for some in genres for g in some}),
-                        ids.of(np.array(names)).tolist()))  # fmt: skip
-    several = max(map(len, genres))
-    of_genres = np.array(
-        [[of_genre[g] for g in some] + [0] * (several - len(some)) for some in genres], np.int32
-    )
+    """Ratings as clicks: a rating of LIKED or more is one, a second task are those of 5. Fields:
+    user, gender, age, occupation, first three digits of the zip code, movie, and genres; the
+    history is what the user has rated before, as far as it is to be trained on, and how."""
+    ids, users, movies = _Ids(), _lines(MOVIELENS / "users.dat"), _Movies()
+    splits = _split(lambda rating: rating > 0, VALIDATION_EVERY)
+    user_keys, of_user = _users(ids, users, zips=True)
+    of_movie, of_genres = movies.keyed(ids), movies.genres(ids)
     of_rating = ids.of(np.arange(1, 6))
-    columns = Columns(ids.count, 6, several, HISTORY, candidate=1)
+    fields = of_user.shape[1] + 1
+    columns = Columns(ids.count, fields, of_genres.shape[1], HISTORY, candidate=fields - 1)
 
     train = splits["train"]
-    seen = of_movie[np.searchsorted(movie_keys, train[:, 1])]
+    seen = of_movie[movies.places(train)]
     how = of_rating[train[:, 2] - 1]
 
     def part(rows: np.ndarray) -> Part:
-        user = of_user[np.searchsorted(user_keys, rows[:, 0])]
-        place = np.searchsorted(movie_keys, rows[:, 1])
+        place = movies.places(rows)
         before = _places_before(train, rows)
         found = np.concatenate([
-            user[:, :1], of_movie[place, None], user[:, 1:], of_genres[place],
-            np.where(before < 0, 0, seen[before]), np.where(before < 0, 0, how[before]),
+            of_user[np.searchsorted(user_keys, rows[:, 0])], of_movie[place, None],
+            of_genres[place], np.where(before < 0, 0, seen[before]),
+            np.where(before < 0, 0, how[before]),
         ], axis=1, dtype=np.int32)  # fmt: skip
-        return Part(found, (rows[:, 2] >= LIKED).astype(np.int32))
+        return Part(found, np.stack([rows[:, 2] >= LIKED, rows[:, 2] == 5], 1).astype(np.int32))
 
     return Data(columns, part(train), part(splits["valid"]), part(splits["test"]))
+
+
+def opinions() -> Data:
+    """MovieLens as AutoInt's paper and RecBole have it: ratings of 3 are left out, 4 and 5 are
+    clicks; a tenth of all to validate and a tenth to test. Fields, RecBole's: user, gender, age,
+    occupation, movie, the year it is of, and genres."""
+    ids, users, movies = _Ids(), _lines(MOVIELENS / "users.dat"), _Movies()
+    splits = _split(lambda rating: rating != 3, 9)
+    user_keys, of_user = _users(ids, users, zips=False)
+    of_movie, of_year, of_genres = movies.keyed(ids), movies.years(ids), movies.genres(ids)
+    fields = of_user.shape[1]
+    columns = Columns(ids.count, fields + 2, of_genres.shape[1], candidate=fields)
+
+    def part(rows: np.ndarray) -> Part:
+        place = movies.places(rows)
+        found = np.concatenate([
+            of_user[np.searchsorted(user_keys, rows[:, 0])], of_movie[place, None],
+            of_year[place, None], of_genres[place],
+        ], axis=1, dtype=np.int32)  # fmt: skip
+        return Part(found, (rows[:, 2:3] >= LIKED).astype(np.int32))
+
+    return Data(columns, *(part(splits[name]) for name in ("train", "valid", "test")))
+
+
+def _split(is_wanted: Callable[[np.ndarray], np.ndarray], every: int) -> dict[str, np.ndarray]:
+    """Ratings in their splits; one in `every` of those to train on is to validate."""
+    splits = {name: _ratings(MOVIELENS / f"ratings_{name}.csv.gz") for name in ("train", "test")}
+    held = np.random.default_rng(17).random(len(splits["train"])) * every < 1
+    splits["valid"] = splits["train"][held]
+    splits["train"] = splits["train"][~held]
+    return {name: rows[is_wanted(rows[:, 2])] for name, rows in splits.items()}
+
+
+def _users(ids: _Ids, users: list[list[str]], zips: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(keys of users, for each of them user, gender, age, occupation and perhaps zip code)."""
+    keys = np.array([int(user[0]) for user in users])
+    fields = [keys, *(np.array([user[i] for user in users]) for i in (1, 2, 3))]
+    if zips:
+        fields.append(np.array([user[4][:3] for user in users]))
+    return keys, np.stack([ids.of(field) for field in fields], axis=1)
+
+
+class _Movies:
+    """What is known of movies, in the order of their keys."""
+
+    def __init__(self) -> None:
+        self._movies = _lines(MOVIELENS / "movies.dat")
+        self._keys = np.array([int(movie[0]) for movie in self._movies])
+
+    def places(self, ratings: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._keys, ratings[:, 1])
+
+    def keyed(self, ids: _Ids) -> np.ndarray:
+        return ids.of(self._keys)
+
+    def years(self, ids: _Ids) -> np.ndarray:
+        return ids.of(np.array([movie[1][-5:-1] for movie in self._movies]))
+
+    def genres(self, ids: _Ids) -> np.ndarray:
+        """Those of a movie, and zeros."""
+        genres = [movie[2].split("|") for movie in self._movies]
+        names = sorted({name for some in genres for name in some})
+        of_name = dict(zip(names, ids.of(np.array(names)).tolist()))
+        several = max(map(len, genres))
+        return np.array(
+            [[of_name[name] for name in some] + [0] * (several - len(some)) for some in genres],
+            np.int32,
+        )
 
 
 def _lines(path: Path) -> list[list[str]]:
@@ -177,20 +242,21 @@ def planted() -> Data:
         shown = [user, users + movie, users + movies + kind[movie]]
         last = users + movies + genres + how
         ids = np.concatenate([1 + np.stack(shown, 1), 1 + users + past, 1 + last], axis=1)
-        return Part(ids.astype(np.int32), click(user, movie))
+        of_user = click(user, movie)
+        return Part(ids.astype(np.int32), np.stack([of_user, of_user & (weight[movie] > 0)], 1))
 
     return Data(columns, part(4096), part(512), part(2048))
 
 
 SETS: dict[str, Callable[[], Data]] = {
-    "frappe": frappe, "movielens": movielens, "planted": planted
+    "frappe": frappe, "movielens": movielens, "opinions": opinions, "planted": planted
 }  # fmt: skip
 
 
-def write_shards(part: Part, width: int, folder: Path, shards: int, writer: Any) -> list[int]:
-    """A file for each worker, whose records are examples: their first `width` ids, and the label.
-    `writer`: io.TFRecordWriter. How many examples each has."""
-    rows = np.concatenate([part.ids[:, :width], part.labels[:, None]], 1, dtype=np.int32)
+def write_shards(part: Part, folder: Path, shards: int, writer: Any) -> list[int]:
+    """A file for each worker, whose records are examples: their ids and labels. `writer`:
+    io.TFRecordWriter. How many examples each has."""
+    rows = np.concatenate([part.ids, part.labels], 1, dtype=np.int32)
     order = np.random.default_rng(3).permutation(len(rows))
     counts = []
     for shard in range(shards):
@@ -219,17 +285,18 @@ def log_loss(labels: np.ndarray, logits: np.ndarray) -> float:
 
 
 def bias_only(data: Data, rounds: int = 20, prior: float = 2.0) -> np.ndarray:
-    """Logits for the test split of a model that knows a number for each user and each movie alone:
+    """Logits for the test split of a model that knows a number for each user and each item alone:
     steps of Newton's method for these in turn, with a Gaussian prior."""
-    fields = [data.train.ids[:, i] for i in range(2)]
+    places = 0, data.columns.candidate
+    fields = [data.train.ids[:, place] for place in places]
     bias = np.zeros(data.columns.id_space)
-    rate = data.train.labels.mean()
+    rate = data.train.clicks.mean()
     mean = float(np.log(rate / (1.0 - rate)))
     for _ in range(rounds):
         for field in fields:
             chance = 1.0 / (1.0 + np.exp(-(mean + bias[fields[0]] + bias[fields[1]])))
-            slope = np.bincount(field, data.train.labels - chance, len(bias))
+            slope = np.bincount(field, data.train.clicks - chance, len(bias))
             bend = np.bincount(field, chance * (1.0 - chance), len(bias))
             own = np.bincount(field, minlength=len(bias)) > 0
             bias += np.where(own, (slope - prior * bias) / (bend + prior), 0.0)
-    return np.asarray(mean + bias[data.test.ids[:, 0]] + bias[data.test.ids[:, 1]])
+    return np.asarray(mean + sum(bias[data.test.ids[:, place]] for place in places))

@@ -26,6 +26,14 @@ function(sidereal_target_defaults target)
   endif()
 endfunction()
 
+# The same of a target of tests, which includes GoogleTest.
+function(sidereal_test_defaults target)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:sidereal_flags> sidereal_test_flags)
+  if(SIDEREAL_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${SIDEREAL_TEST_PCH})
+  endif()
+endfunction()
+
 # sidereal_proto(TARGET FILE [MESSAGES] [IMPORTS library ...])
 #
 # Compiles src/sidereal/<module>/x.proto (FILE is relative to the calling directory) with protoc
@@ -87,7 +95,7 @@ endfunction()
 # `alone` is a GoogleTest filter: tests that need the processors for themselves.
 function(sidereal_add_test_binary name module sources libraries alone)
   add_executable(${name} ${sources})
-  sidereal_target_defaults(${name})
+  sidereal_test_defaults(${name})
   target_link_libraries(${name} PRIVATE ${libraries} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set(options DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -108,7 +116,7 @@ function(sidereal_add_testing_library module sources libraries)
   list(APPEND libraries GTest::gmock GTest::gtest)
   if(sources)
     add_library(${library} STATIC ${sources})
-    sidereal_target_defaults(${library})
+    sidereal_test_defaults(${library})
     target_link_libraries(${library} PUBLIC ${libraries})
   else()
     add_library(${library} INTERFACE)

@@ -31,6 +31,7 @@ set(SIDEREAL_KNOWN_MODULES
     ports
     exec
     eager
+    serving
     data
     dataset
     task
@@ -69,7 +70,7 @@ set(SIDEREAL_MAY_USE_lane base sys metrics config)
 set(SIDEREAL_MAY_USE_wire base tensor)
 set(SIDEREAL_MAY_USE_scrape base sys security metrics lane)
 set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire)
-set(SIDEREAL_MAY_USE_resources base sys tensor)
+set(SIDEREAL_MAY_USE_resources base metrics sys tensor)
 set(SIDEREAL_MAY_USE_ckpt base tensor parse sys)
 set(SIDEREAL_MAY_USE_coord base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
@@ -78,6 +79,8 @@ set(SIDEREAL_MAY_USE_exec
 # Like exec it stands on both sides: it makes programs of ops and graphs, and runs them at once.
 set(SIDEREAL_MAY_USE_eager
     base sys tensor kernels ir ops autodiff passes partition program exec ports resources)
+# Models that are served run as functions do; nothing of a cluster is here.
+set(SIDEREAL_MAY_USE_serving base sys security parse tensor ir eager)
 set(SIDEREAL_MAY_USE_data base tensor parse sys config)
 # Its functions run as those of a program do.
 set(SIDEREAL_MAY_USE_dataset base tensor parse sys ir ops ports data eager)
@@ -91,7 +94,7 @@ set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops passes partition program
     resources lane wire transport scrape coord ports exec data dataset task master service)
 set(SIDEREAL_MAY_USE_train
-    base sys security cluster tensor kernels ir ops autodiff data service app)
+    base metrics sys security cluster tensor kernels ir ops autodiff data service app)
 set(SIDEREAL_MAY_USE_cli
     base config metrics sys security cluster tensor kernels ir ops autodiff passes partition
     program lane wire transport ckpt coord ports exec eager data dataset task master service

@@ -16,8 +16,10 @@ if(NOT DEFINED SKBUILD)
 endif()
 
 if(EXISTS ${PROJECT_SOURCE_DIR}/python/native/CMakeLists.txt AND TARGET sidereal_train)
-  find_package(Python 3.9 COMPONENTS Interpreter Development.Module)
+  find_package(Python 3.10 COMPONENTS Interpreter Development.Module)
   if(Python_FOUND)
+    # That of the interpreter, which may be another one than the time before in this folder.
+    unset(nanobind_DIR CACHE)
     execute_process(
       COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
       OUTPUT_VARIABLE nanobind_ROOT
@@ -27,7 +29,10 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/python/native/CMakeLists.txt AND TARGET sidereal
   if(nanobind_FOUND)
     add_subdirectory(python/native)
   elseif(DEFINED SKBUILD)
-    message(FATAL_ERROR "nanobind was not found, so the Python extension cannot be built")
+    if(NOT Python_FOUND)
+      sidereal_missing("Python 3.10 or newer with its headers")
+    endif()
+    sidereal_missing(nanobind)
   else()
     message(STATUS "nanobind not found: the Python extension is not built (run ./dev setup)")
   endif()

@@ -59,6 +59,7 @@ OS_ALLOWED = {
 GRPC_HEADERS = re.compile(r"^(grpc|grpcpp)/|\.grpc\.pb\.h$")
 GRPC_ALLOWED = {
     "security/": "credentials of channels, and the listener of servers",
+    "serving/": "predictions, as TensorFlow Serving answers them",
     "service/": "the Master and Worker services, and their clients",
 }
 

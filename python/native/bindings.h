@@ -6,10 +6,12 @@
 /// nowhere else; there is no logic in this layer.
 namespace sidereal::python {
 
-/// ClusterSpec, DeviceSpec.
+/// ClusterSpec, DeviceSpec, Announcement.
 void bind_cluster(nanobind::module_& m);
 
 void bind_checkpoint(nanobind::module_& m);
+/// report_crashes.
+void bind_crash_report(nanobind::module_& m);
 /// Tensor, Engine, DLPack.
 void bind_eager(nanobind::module_& m);
 /// Output, Graph, Function.
@@ -28,6 +30,8 @@ void bind_graph(nanobind::module_& m);
 void bind_loops(nanobind::module_& m);
 /// ClusterCoordinator, RemoteValue.
 void bind_coordinator(nanobind::module_& m);
+/// Models that are served, over gRPC too.
+void bind_serving(nanobind::module_& m);
 /// Server, RemoteSession.
 void bind_sessions(nanobind::module_& m);
 /// Tape.

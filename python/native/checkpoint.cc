@@ -56,6 +56,21 @@ class Reader {
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
+  // Paths are bytes: the names of files need not be text.
+  m.def(
+      "checkpoint_bases",
+      [](const nb::bytes& prefix) {
+        const std::string path(prefix.c_str(), prefix.size());
+        std::vector<std::string> found;
+        {
+          const nb::gil_scoped_release release;
+          found = ckpt::bases_of(sys::posix::create_disk().get(), path);
+        }
+        nb::list out;
+        for (const std::string& base : found) out.append(nb::bytes(base.data(), base.size()));
+        return out;
+      },
+      "prefix"_a, "The prefixes of all that a checkpoint stands on, the nearest first.");
   nb::class_<Reader>(m, "CheckpointReader", "Reads the tensors of a checkpoint by name.")
       .def(
           "__init__",

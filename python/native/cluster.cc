@@ -12,10 +12,12 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
+#include "sidereal/app/running_clusters.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/silence.h"
+#include "sidereal/service/staleness.h"
 
 namespace sidereal::python {
 
@@ -26,6 +28,54 @@ namespace {
 
 using cluster::ClusterSpec;
 using ir::DeviceSpec;
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds));
+}
+
+/// The least value of a bucket, its greatest, and how many there were.
+using Bucket = std::tuple<int64_t, int64_t, int64_t>;
+
+std::vector<Bucket> buckets_of(const metrics::HistogramSnapshot& seen) {
+  std::vector<Bucket> out;
+  int64_t least = 0;
+  for (size_t i = 0; i < seen.counts.size(); ++i) {
+    const int64_t most = metrics::Histogram::bucket_limit(i);
+    if (seen.counts[i] > 0) out.emplace_back(least, most, seen.counts[i]);
+    least = most + 1;
+  }
+  return out;
+}
+
+void bind_status(nb::module_& m) {
+  using service::StatusClient;
+  nb::class_<StatusClient>(m, "StatusClient", "Asks the tasks of a cluster for their figures.")
+      .def_static(
+          "create",
+          [](const std::string& target, const security::SecurityOptions& security, double limit_s) {
+            auto made = [&] {
+              const nb::gil_scoped_release release;
+              return StatusClient::create(target, security, milliseconds_of(limit_s));
+            }();
+            return value_of(std::move(made));
+          },
+          "target"_a, "security"_a, "limit_s"_a)
+      .def(
+          "staleness",
+          [](StatusClient& self, double limit_s) {
+            std::vector<service::Staleness> found;
+            {
+              const nb::gil_scoped_release release;
+              found = service::staleness_of(self.ask(milliseconds_of(limit_s)));
+            }
+            std::vector<std::tuple<std::string, int64_t, std::vector<Bucket>>> out;
+            for (const service::Staleness& each : found) {
+              out.emplace_back(each.table, each.seen.sum, buckets_of(each.seen));
+            }
+            return out;
+          },
+          "limit_s"_a, "(table, sum, [(least, greatest, how many)]) of each table.");
+}
 
 void bind_security(nb::module_& m) {
   nb::class_<security::SecurityOptions>(m, "SecurityOptions", "Who may connect.")
@@ -134,12 +184,21 @@ void bind_silence(nb::module_& m) {
       "cluster"_a, "security"_a, "silence_s"_a);
 }
 
+void bind_announcement(nb::module_& m) {
+  const nb::class_<sys::posix::Announcement> announcement(m, "Announcement",
+                                                          "Lasts as long as the object.");
+  m.def("announce_cluster", app::announce_cluster, "cluster"_a, "secret"_a,
+        "Lets `sidereal top` of this user find a cluster; None where the system cannot.");
+}
+
 }  // namespace
 
 void bind_cluster(nb::module_& m) {
   bind_security(m);
+  bind_status(m);
   bind_cluster_spec(m);
   bind_silence(m);
+  bind_announcement(m);
   bind_device_spec(m);
 }
 

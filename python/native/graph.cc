@@ -201,7 +201,7 @@ void bind_models(nb::module_& m) {
       [](const std::string& kind, const data::Schema& schema, const train::OptimizerDef& optimizer,
          int64_t embedding_dim, double embedding_stddev, const Dims& hidden, double dropout,
          int64_t cross_layers, uint64_t seed, double l2_embedding, double l2_linear,
-         double l2_dense) {
+         double l2_dense, const std::string& loss, int64_t classes, int64_t experts) {
         return value_of(train::build_model({.kind = kind,
                                             .schema = schema,
                                             .embedding_dim = embedding_dim,
@@ -209,6 +209,8 @@ void bind_models(nb::module_& m) {
                                             .hidden = hidden,
                                             .dropout = dropout,
                                             .cross_layers = cross_layers,
+                                            .objective = {.loss = loss, .classes = classes},
+                                            .experts = experts,
                                             .optimizer = optimizer,
                                             .seed = seed,
                                             .l2_embedding = l2_embedding,
@@ -216,7 +218,9 @@ void bind_models(nb::module_& m) {
                                             .l2_dense = l2_dense}));
       },
       "kind"_a, "schema"_a, "optimizer"_a, "embedding_dim"_a, "embedding_stddev"_a, "hidden"_a,
-      "dropout"_a, "cross_layers"_a, "seed"_a, "l2_embedding"_a, "l2_linear"_a, "l2_dense"_a);
+      "dropout"_a, "cross_layers"_a, "seed"_a, "l2_embedding"_a, "l2_linear"_a, "l2_dense"_a,
+      "loss"_a = "binary_crossentropy", "classes"_a = 0, "experts"_a = 4);
+  m.def("loss_names", &train::loss_names);
 }
 
 }  // namespace

@@ -8,10 +8,12 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);
   m.attr("__version__") = SIDEREAL_VERSION;
   sidereal::python::bind_cluster(m);
+  sidereal::python::bind_crash_report(m);
   sidereal::python::bind_eager(m);
   sidereal::python::bind_trace(m);
   sidereal::python::bind_control(m);
   sidereal::python::bind_dataset(m);
+  sidereal::python::bind_serving(m);
   sidereal::python::bind_sessions(m);
   sidereal::python::bind_coordinator(m);
   sidereal::python::bind_loops(m);

@@ -8,12 +8,14 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings.h"
 #include "errors.h"
+#include "gil.h"
 #include "sidereal/ir/function.h"
 #include "symbol.h"
 
@@ -135,8 +137,9 @@ void bind_saved_model(nb::module_& m) {
       .def_static(
           "decode",
           [](const nb::bytes& bytes, Engine& engine) {
-            return value_of(
-                ir::decode_saved_model({bytes.c_str(), bytes.size()}, engine.context().registry()));
+            const std::string_view data(bytes.c_str(), bytes.size());
+            return value_of(without_gil(
+                [&] { return ir::decode_saved_model(data, engine.context().registry()); }));
           },
           "data"_a, "engine"_a);
 }

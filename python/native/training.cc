@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
@@ -24,6 +26,8 @@
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
 #include "sidereal/data/table_formats.h"
+#include "sidereal/data/toml.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/eager/engine.h"
 #include "sidereal/exec/trace.h"
 #include "sidereal/security/credentials.h"
@@ -64,8 +68,18 @@ FloatArray to_numpy(const tensor::Tensor& value) {
 /// Runs `work` without the GIL. Its callbacks take the GIL back; a Python exception in one of them,
 /// KeyboardInterrupt among them, ends the work and is raised here.
 template <class Work>
-auto run_interruptibly(train::FitOptions options, const nb::object& on_progress, Work work) {
+auto run_interruptibly(train::FitOptions options, const nb::object& on_progress,
+                       const nb::object& on_warning, Work work) {
   std::optional<nb::python_error> raised;
+  if (!on_warning.is_none()) {
+    options.on_warning = [&raised, &on_warning](const std::string& text) {
+      const GilAcquired gil;
+      if (raised.has_value()) return;
+      PyObject* const result = PyObject_CallOneArg(on_warning.ptr(), nb::cast(text).ptr());
+      if (result == nullptr) raised.emplace();
+      Py_XDECREF(result);
+    };
+  }
   options.cancelled = [&raised] {
     const GilAcquired gil;
     if (!raised.has_value() && PyErr_CheckSignals() != 0) raised.emplace();
@@ -92,22 +106,31 @@ void bind_data(nb::module_& m) {
       .def(
           "__init__",
           [](data::Schema* self, int64_t dense_width, int64_t fields, int64_t rows, bool weighted,
-             bool has_sample_weight) {
+             bool has_sample_weight, std::vector<std::pair<std::string, int64_t>> sequences,
+             std::vector<std::string> targets, bool has_group) {
             new (self) data::Schema();
             self->dense_width = dense_width;
             self->fields = fields;
             self->rows = rows;
             self->weighted = weighted;
             self->has_sample_weight = has_sample_weight;
+            self->sequences = std::move(sequences);
+            self->targets = std::move(targets);
+            self->has_group = has_group;
           },
           "dense_width"_a = 0, "fields"_a = 0, "rows"_a = 0, "weighted"_a = false,
-          "has_sample_weight"_a = false)
+          "has_sample_weight"_a = false,
+          "sequences"_a = std::vector<std::pair<std::string, int64_t>>(),
+          "targets"_a = std::vector<std::string>(), "has_group"_a = false)
       .def_ro("dense_width", &data::Schema::dense_width)
       .def_ro("fields", &data::Schema::fields)
       .def_ro("rows", &data::Schema::rows)
       .def_ro("weighted", &data::Schema::weighted)
       .def_ro("has_label", &data::Schema::has_label)
       .def_ro("has_sample_weight", &data::Schema::has_sample_weight)
+      .def_ro("sequences", &data::Schema::sequences)
+      .def_ro("targets", &data::Schema::targets)
+      .def_ro("has_group", &data::Schema::has_group)
       .def_ro("numeric", &data::Schema::numeric)
       .def_ro("categorical", &data::Schema::categorical);
   m.def(
@@ -134,12 +157,27 @@ void bind_data(nb::module_& m) {
       },
       "spec"_a, "path"_a);
   m.def(
+      "vocabulary_option",
+      [](const std::string& text) {
+        const data::Vocabulary made = value_of(data::parse_vocabulary_option(text));
+        return nb::make_tuple(made.column, made.max_tokens, made.num_oov_indices, made.tokens);
+      },
+      "text"_a);
+  m.def(
       "with_statistics",
       [](const std::string& spec) {
         const data::DataSpec given = value_of(data::spec_from_json(spec));
         return data::to_json(value_of(without_gil([&] { return data::with_statistics(given); })));
       },
       "spec"_a);
+  m.def(
+      "parse_toml",
+      [](const std::string& text) {
+        using Json = nlohmann::ordered_json;
+        return value_of(data::parse_toml(text))
+            .dump(-1, ' ', false, Json::error_handler_t::replace);
+      },
+      "text"_a);
   m.def(
       "expand_globs",
       [](const std::vector<std::string>& patterns) {
@@ -160,6 +198,7 @@ void bind_data(nb::module_& m) {
         return std::make_tuple(std::string(file.format->name), file.path, file.is_fed);
       },
       "name"_a);
+  m.def("absolute_name", &data::absolute_name, "file"_a);
   m.def(
       "table_files",
       [](const std::vector<std::string>& patterns, const std::string& format, char delimiter) {
@@ -238,13 +277,21 @@ void bind_results(nb::module_& m) {
       .def_ro("seconds_left", &train::Progress::seconds_left)
       .def_ro("validation", &train::Progress::validation);
   nb::class_<train::EvalResult>(
-      m, "EvalResult", "Result of an evaluation. best_auc is known for synthetic data only.")
+      m, "EvalResult",
+      "Result of an evaluation; figures that there are none of are NaN. best_auc is known for "
+      "synthetic data only.")
       .def_ro("rows", &train::EvalResult::rows)
       .def_ro("rows_skipped", &train::EvalResult::rows_skipped)
       .def_ro("loss", &train::EvalResult::loss)
       .def_ro("auc", &train::EvalResult::auc)
       .def_ro("log_loss", &train::EvalResult::log_loss)
       .def_ro("seconds", &train::EvalResult::seconds)
+      .def_prop_ro("pr_auc", [](const train::EvalResult& r) { return r.quality.pr_auc; })
+      .def_prop_ro("rmse", [](const train::EvalResult& r) { return r.quality.rmse; })
+      .def_prop_ro("calibration", [](const train::EvalResult& r) { return r.quality.calibration; })
+      .def_prop_ro("grouped_auc", [](const train::EvalResult& r) { return r.quality.grouped_auc; })
+      .def_prop_ro("ndcg", [](const train::EvalResult& r) { return r.quality.ndcg; })
+      .def_ro("training_loss", &train::EvalResult::training_loss)
       .def_ro("best_auc", &train::EvalResult::best_auc)
       .def("__repr__", [](const train::EvalResult& r) {
         if (r.auc == 0) return fmt::format("EvalResult(loss={:.4f}, rows={})", r.loss, r.rows);
@@ -280,6 +327,8 @@ void bind_results(nb::module_& m) {
           "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
           nb::rv_policy::move)
       .def_ro("validation", &train::FitResult::validation)
+      .def_ro("best_epoch", &train::FitResult::best_epoch)
+      .def_ro("restored_best", &train::FitResult::restored_best)
       .def_ro("checkpoints", &train::FitResult::checkpoints)
       .def_ro("tasks", &train::FitResult::tasks)
       .def_prop_ro(
@@ -311,6 +360,9 @@ void bind_trainer(nb::module_& m) {
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)
       .def_rw("patience", &train::FitOptions::patience)
+      .def_rw("restore_best", &train::FitOptions::restore_best)
+      .def_rw("best_directory", &train::FitOptions::best_directory)
+      .def_rw("group", &train::FitOptions::group)
       .def_rw("steps_max", &train::FitOptions::steps_max)
       .def_rw("restores", &train::FitOptions::restores)
       .def_rw("losses_max", &train::FitOptions::losses_max)
@@ -336,30 +388,36 @@ void bind_trainer(nb::module_& m) {
       .def(
           "fit",
           [](train::Trainer& self, const std::string& spec, const train::FitOptions& options,
-             const std::optional<std::string>& validation, const nb::object& on_progress) {
+             const std::optional<std::string>& validation, const nb::object& on_progress,
+             const nb::object& on_warning) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
             std::optional<data::DataSpec> valid;
             if (validation.has_value()) valid = value_of(data::spec_from_json(*validation));
-            return run_interruptibly(options, on_progress, [&](const train::FitOptions& o) {
-              return self.fit(data, o, valid.has_value() ? &*valid : nullptr);
-            });
+            return run_interruptibly(
+                options, on_progress, on_warning, [&](const train::FitOptions& o) {
+                  return self.fit(data, o, valid.has_value() ? &*valid : nullptr);
+                });
           },
-          "data"_a, "options"_a, "validation"_a.none(), "on_progress"_a.none())
+          "data"_a, "options"_a, "validation"_a.none(), "on_progress"_a.none(),
+          "on_warning"_a.none())
       .def(
           "evaluate",
-          [](train::Trainer& self, const std::string& spec, int64_t batch_size) {
+          [](train::Trainer& self, const std::string& spec, int64_t batch_size,
+             const std::string& group) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
+            train::FitOptions options = batches_of(batch_size);
+            options.group = group;
             return run_interruptibly(
-                batches_of(batch_size), nb::none(),
+                options, nb::none(), nb::none(),
                 [&](const train::FitOptions& o) { return self.evaluate(data, o); });
           },
-          "data"_a, "batch_size"_a)
+          "data"_a, "batch_size"_a, "group"_a)
       .def(
           "predict",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
             return to_numpy(run_interruptibly(
-                batches_of(batch_size), nb::none(),
+                batches_of(batch_size), nb::none(), nb::none(),
                 [&](const train::FitOptions& o) { return self.predict(data, o); }));
           },
           "data"_a, "batch_size"_a)

@@ -78,6 +78,9 @@ from .variable import (
 # isort: split
 from . import compat, distribute, estimator  # have graphs of v1, which needs all that is above
 
+# isort: split
+from . import features
+
 # Under this name and not that of the module, whose functions are members of the package as well.
 math = ops.math
 
@@ -122,6 +125,7 @@ __all__ = [
     "errors",
     "estimator",
     "feature_column",
+    "features",
     "float16",
     "float32",
     "float64",

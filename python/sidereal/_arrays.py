@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._data_spec import DataSpec, absolute
+from . import _native
+from ._data_spec import DataSpec
 from .errors import InvalidArgumentError
 
 LABEL = "label"
@@ -259,14 +260,17 @@ def _files_of(columns: Mapping[str, np.ndarray]) -> Iterator[list[tuple[str, str
 @contextlib.contextmanager
 def as_spec(
     inputs: Sequence[Input], data: DataSpec | Arrays, *, binary: bool = True,
-    shuffle: bool = False, seed: int = 0,
+    shuffle: bool = False, seed: int = 0, group: str | None = None,
 ) -> Iterator[DataSpec]:
     """The spec of `data`, of which `inputs` are read; arrays are in files as long as the context
-    lasts. binary: labels are 0 or 1."""
+    lasts. binary: labels are 0 or 1. group: a column that is there besides, int64 by row."""
     if isinstance(data, DataSpec):
         _check_schema(inputs, data)
         # Workers have working directories of their own.
-        known = replace(data, files=[absolute(file) for file in data.files])
+        known = replace(
+            data, files=[_native.absolute_name(file) for file in data.files],
+            binary_label=data.binary_label and binary,
+        )  # fmt: skip
         yield known if shuffle else known.in_order()
         return
     data = table_columns(data)
@@ -279,6 +283,13 @@ def as_spec(
             "a spec of sidereal.data"
         )
     columns = columns_for(inputs, data, binary)
+    if group is not None and group not in columns:
+        if group not in data:
+            raise InvalidArgumentError(
+                f"rows are to be grouped by '{group}', which the data does not have; its columns "
+                f"are {', '.join(map(str, data))}"
+            )
+        columns[group] = _column(data[group], (group, "int64", [-1]))
     with _files_of(columns) as arrays:
         spec = DataSpec(format="arrays", arrays=arrays, label=LABEL if LABEL in columns else "",
                         binary_label=binary, seed=seed)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Listed
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,8 +21,9 @@ from . import _native
 from ._native import Schema
 
 __all__ = [
-    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema",
-    "SyntheticSpec", "TableFormat", "criteo", "csv", "libsvm", "synthetic", "table_formats",
+    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema", "Sequence",
+    "SyntheticSpec", "TableFormat", "Vocabulary", "criteo", "csv", "libsvm", "synthetic",
+    "table_formats",
 ]
 
 # Who reads what the engine does not: see _feeder.py. Processes that are started from here know too.
@@ -37,12 +39,6 @@ class HeldFiles(list[str]):
     def __init__(self, files: Iterable[str] = (), held: Any = None) -> None:
         super().__init__(files)
         self.held = held
-
-
-def absolute(file: str) -> str:
-    """The name of a file of this machine from everywhere on it, with its format; others as is."""
-    path = _native.table_file(file)[1]
-    return file if "://" in path else file[: len(file) - len(path)] + os.path.abspath(path)
 
 
 @dataclass(frozen=True)
@@ -96,6 +92,33 @@ class Bucketized:
 
 
 @dataclass(frozen=True)
+class Vocabulary:
+    """A column of texts whose ids are by a vocabulary: first `num_oov_indices` of texts that are
+    not in it, then those of its tokens. max_tokens: the most ids, 0: no limit. No tokens: those of
+    a sample of the rows, the most frequent first."""
+
+    column: str
+    max_tokens: int = 0
+    num_oov_indices: int = 1
+    tokens: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A column with up to `max_length` values in a cell, whose order counts: an input of its own,
+    int64 [batch, max_length], -1 where there are fewer values. padding: "post" or "pre", where the
+    -1 are; truncating: which values of a longer cell are left out. like: the categorical column
+    whose ids its values have; "": ids of its own."""
+
+    column: str
+    separator: str = "|"
+    max_length: int = 1
+    padding: str = "post"
+    truncating: str = "post"
+    like: str = ""
+
+
+@dataclass(frozen=True)
 class TableFormat:
     """A way of storing a table: what names of such files end with, what its columns are, and which
     Python package reads it ("": none is needed)."""
@@ -118,6 +141,9 @@ class DataSpec:
     categorical: list[str] = field(default_factory=list)
     label_rule: LabelRule = field(default_factory=LabelRule)
     weight: str = ""
+    targets: list[str] = field(default_factory=list)
+    group: str = ""
+    class_weights: list[tuple[str, str]] = field(default_factory=list)
     numeric_transform: str = "none"
     column_transforms: list[tuple[str, str]] = field(default_factory=list)
     transforms: list[NumericTransform] = field(default_factory=list)
@@ -125,6 +151,9 @@ class DataSpec:
     multi_hot: list[MultiHot] = field(default_factory=list)
     bucketized: list[Bucketized] = field(default_factory=list)
     crosses: list[list[str]] = field(default_factory=list)
+    vocabularies: list[Vocabulary] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)
+    hash: str = "xxh3"
     delimiter: str = ","
     hash_buckets: int = 100_000
     id_space: int = 0
@@ -155,32 +184,62 @@ class DataSpec:
         made["label_rule"] = LabelRule(**said.get("label_rule", {}))
         kinds: dict[str, Any] = {
             "transforms": NumericTransform, "multi_hot": MultiHot, "bucketized": Bucketized,
+            "vocabularies": Vocabulary, "sequences": Sequence,
         }  # fmt: skip
         for key, kind in kinds.items():
             made[key] = [kind(**one) for one in said.get(key, [])]
-        for key in ("column_transforms", "defaults"):
+        for key in ("column_transforms", "defaults", "class_weights"):
             made[key] = [(name, value) for name, value in said.get(key, [])]
         return cls(**made)
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether something is to be known of numeric columns before data is read."""
+        """Whether something is to be known of columns before data is read."""
         if self.format != "csv":
             return False
         some = self.numeric_transform != "none" or bool(self.column_transforms)
         return (some and bool(self.numeric) and not self.transforms) or any(
             not one.boundaries for one in self.bucketized
-        )
+        ) or any(not one.tokens for one in self.vocabularies)
 
     def with_statistics(self, like: DataSpec | None = None) -> DataSpec:
-        """The same with what is to be known of numeric columns: as `like` has it, which a model was
+        """The same with what is to be known of columns: as `like` has it, which a model was
         trained on, or of a sample of the rows of these files."""
         if not self.needs_statistics:
             return self
-        if like is not None and like.numeric == self.numeric:
-            return replace(self, transforms=like.transforms, bucketized=like.bucketized)
+        if like is not None and like._learned() == self._learned():
+            return replace(
+                self, transforms=like.transforms, bucketized=like.bucketized,
+                vocabularies=like.vocabularies,
+            )  # fmt: skip
         known = DataSpec.from_json(_native.with_statistics(self.to_json()))
         return replace(known, files=self.files)
+
+    def _learned(self) -> tuple[Any, ...]:
+        """Of what something is learned."""
+        return (
+            self.numeric, [one.column for one in self.bucketized],
+            [replace(one, tokens=[]) for one in self.vocabularies],
+        )  # fmt: skip
+
+    def fields(self) -> list[tuple[str, int, int]]:
+        """(name, first id, how many) of each field that has ids of its own, in order: categorical
+        columns, bucketized ones, crosses ("a*b") and sequences. What is to be known of columns
+        must be."""
+        numbered = {one.column: one.num_oov_indices + len(one.tokens) for one in self.vocabularies}
+        sizes = [(name, numbered.get(name, self.hash_buckets)) for name in self.categorical]
+        others = [*(one.column for one in self.bucketized), *map("*".join, self.crosses)]
+        sizes += [(name, self.hash_buckets) for name in others]
+        sizes += [
+            (one.column, numbered.get(one.column, self.hash_buckets))
+            for one in self.sequences
+            if not one.like
+        ]
+        found, first = [], 0
+        for name, size in sizes:
+            found.append((name, first, size))
+            first += size
+        return found
 
     def in_order(self) -> DataSpec:
         """The same rows, not shuffled."""
@@ -190,11 +249,40 @@ class DataSpec:
 Path = str | os.PathLike[str]
 
 
-def _text(format_: str, files: Sequence[Path], **options: Any) -> DataSpec:
+def _text(format_: str, files: Listed[Path], **options: Any) -> DataSpec:
     if not files:
         raise ValueError(f"{format_}: name at least one file")
     patterns = [os.fspath(file) for file in files]
     return DataSpec(format=format_, files=_native.expand_globs(patterns), **options)
+
+
+def _vocabularies(given: Any) -> list[Vocabulary]:
+    """As csv() takes them."""
+    if given is None:
+        return []
+    if not isinstance(given, Mapping):
+        given = dict.fromkeys(given, "auto")
+    found = []
+    for name, how in given.items():
+        if isinstance(how, Vocabulary):
+            found.append(replace(how, column=name))
+        elif isinstance(how, (list, tuple)):
+            found.append(Vocabulary(name, tokens=list(how)))
+        else:
+            found.append(_vocabulary(f"{name}={os.fspath(how)}"))
+    return found
+
+
+def _vocabulary(option: str) -> Vocabulary:
+    """What `--vocabulary` says."""
+    return Vocabulary(*_native.vocabulary_option(option))
+
+
+def _sequences(given: Mapping[str, Any]) -> list[Sequence]:
+    return [
+        replace(how, column=name) if isinstance(how, Sequence) else Sequence(name, *how)
+        for name, how in given.items()
+    ]
 
 
 def csv(
@@ -203,17 +291,24 @@ def csv(
     label: str = "label",
     positive: str | None = None,
     weight: str | None = None,
-    numeric: Sequence[str] = (),
+    numeric: Listed[str] = (),
     numeric_transform: str = "auto",
-    categorical: Sequence[str] = (),
+    categorical: Listed[str] = (),
     default: Mapping[str, Any] | None = None,
     multi_hot: Mapping[str, tuple[str, int]] | None = None,
-    buckets: Mapping[str, int | Sequence[float]] | None = None,
-    crosses: Sequence[Sequence[str]] = (),
+    buckets: Mapping[str, int | Listed[float]] | None = None,
+    crosses: Listed[Listed[str]] = (),
+    vocabularies: Mapping[str, Any] | Listed[str] | None = None,
+    sequences: Mapping[str, Any] | None = None,
+    hash: str = "xxh3",
+    targets: Listed[str] = (),
+    group: str | None = None,
+    class_weight: Mapping[Any, float] | None = None,
     features: Path | None = None,
     delimiter: str = ",",
     hash_buckets: int = 100_000,
     id_space: int = 0,
+    binary_label: bool = True,
     bad_rows: str = "fail",
     shuffle_rows: int = SHUFFLE_ROWS,
 ) -> DataSpec:
@@ -233,10 +328,20 @@ def csv(
     buckets: numbers as categories, by so many buckets of as many rows each, or by boundaries; the
     columns may be numeric as well. crosses: categorical or bucketized columns that together are a
     category too.
+    vocabularies: categorical columns (and sequences) whose ids are by a vocabulary: their names,
+    for vocabularies of the texts of a sample of the files, the most frequent first; or by name
+    "auto", a list of tokens, a file with one a line, or a Vocabulary.
+    sequences: columns of several values in an order, by name (separator, max_length) or a Sequence;
+    each is an input of its name.
+    hash: "xxh3", or "farmhash", by which ids are those of Keras' Hashing and HashedCrossing.
+    targets: columns of more labels, inputs of their names. group: the column that says which rows
+    are of one query, the input "group". class_weight: what the rows of a label count.
     features: a file that says this of each column, in the place of the options from `numeric` on,
     which `sidereal inspect FILE` proposes.
     hash_buckets: ids per categorical column; the text of a field is hashed into them.
     id_space: if positive, fields are integers in one space [0, id_space) and nothing is hashed.
+    binary_label: whether a label other than 0 and 1 is a bad row, where a model of probabilities is
+    not trained, to which no others are given.
     bad_rows: "fail" or "skip" (counted in the results).
     shuffle_rows: rows held in memory for shuffling.
     """
@@ -253,8 +358,11 @@ def csv(
         numeric_transform=numeric_transform, categorical=list(categorical),
         defaults=[(name, str(value)) for name, value in (default or {}).items()],
         multi_hot=many, bucketized=bucketized, crosses=[list(cross) for cross in crosses],
-        delimiter=delimiter, hash_buckets=hash_buckets, id_space=id_space, bad_rows=bad_rows,
-        shuffle_rows=shuffle_rows,
+        vocabularies=_vocabularies(vocabularies), sequences=_sequences(sequences or {}), hash=hash,
+        targets=list(targets), group=group or "",
+        class_weights=[(str(label), str(w)) for label, w in (class_weight or {}).items()],
+        delimiter=delimiter, hash_buckets=hash_buckets, id_space=id_space,
+        binary_label=binary_label, bad_rows=bad_rows, shuffle_rows=shuffle_rows,
     )
     spec = DataSpec.from_json(_native.with_label(spec.to_json(), label))
     if positive is not None:
@@ -269,6 +377,12 @@ def csv(
 def table_formats() -> list[TableFormat]:
     """The ways of storing a table that csv(), table(), `sidereal train` and others read."""
     return [TableFormat(name, ends.split(), *rest) for name, ends, *rest in _native.table_formats()]
+
+
+def without_files(features: Path, **options: Any) -> DataSpec:
+    """What a file of features says, of no files yet."""
+    spec = DataSpec(format="csv", numeric_transform="auto", **options)
+    return DataSpec.from_json(_native.with_features(spec.to_json(), os.fspath(features)))
 
 
 def criteo(

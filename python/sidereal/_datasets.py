@@ -262,7 +262,8 @@ class Dataset:
     ) -> Dataset:
         """Batches of what sidereal.data.csv(), criteo(), libsvm() or synthetic() describes: dicts
         with "label" (float32), "dense" (float32), "ids" (int64), for libsvm "weights", and of
-        a column of weights "sample_weight". Rows are read and shuffled as fit() does. With
+        a column of weights "sample_weight", and the columns of sequences and of more labels by
+        their names. Rows are read and shuffled as fit() does. With
         several shards, those of shard `index`. Numbers are scaled by a sample of the rows, unless
         the spec knows by what: DataSpec.with_statistics()."""
         spec = spec.with_statistics()
@@ -281,6 +282,12 @@ class Dataset:
             specs["weights"] = TensorSpec((None, fields), dtypes.float32)
         if schema.has_sample_weight:
             specs["sample_weight"] = TensorSpec((None,), dtypes.float32)
+        for name, length in schema.sequences:
+            specs[name] = TensorSpec((None, length), dtypes.int64)
+        for name in schema.targets:
+            specs[name] = TensorSpec((None,), dtypes.float32)
+        if schema.has_group:
+            specs["group"] = TensorSpec((None,), dtypes.int64)
         attrs = {
             "spec": spec.to_json(), "batch_size": batch_size, "drop_remainder": drop_remainder,
             "num_shards": num_shards, "index": index, "columns": sorted(specs),

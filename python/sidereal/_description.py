@@ -27,6 +27,8 @@ _FORMAT = "sidereal.model"
 _VERSION = 1
 #: Of what a click model is, beside its kind: the options of models.build().
 _CLICK_OPTIONS = ("embedding_dim", "hidden", "cross_layers")
+#: Those that older descriptions do not have.
+_NEW_OPTIONS = ("loss", "classes", "experts")
 
 
 class ModelDescription:
@@ -220,6 +222,14 @@ def _resolved(data: DataSpec | None) -> DataSpec | None:
     return dataclasses.replace(data.with_statistics(), files=[], arrays=[], shuffle_rows=0)
 
 
+def save_vocabularies(directory: str | os.PathLike[str], data: DataSpec | None) -> None:
+    """Writes the vocabularies of columns to the folder of a model, a token a line."""
+    for one in () if data is None else data.vocabularies:
+        name = f"vocabulary_{one.column}.txt".replace("/", "_")
+        with written_whole(Path(directory, name)) as file:
+            file.write("".join(f"{token}\n" for token in one.tokens).encode())
+
+
 def data_beside(directory: str | os.PathLike[str]) -> DataSpec | None:
     """The data of the training whose checkpoints a folder has, if that is said there."""
     try:
@@ -237,7 +247,7 @@ def data_of_json(text: str) -> DataSpec | None:
 
 def _click_model(said: Mapping[str, Any]) -> _native.CompiledModel:
     """A model of models.build(), of which is said how it was called."""
-    unknown = set(said) - {"kind", "schema", *_CLICK_OPTIONS}
+    unknown = set(said) - {"kind", "schema", *_CLICK_OPTIONS, *_NEW_OPTIONS}
     if unknown:
         raise ValueError(f"click_model has {sorted(unknown)}")
     return _native.build_model(
@@ -253,6 +263,7 @@ def _click_model(said: Mapping[str, Any]) -> _native.CompiledModel:
         l2_embedding=0.0,
         l2_linear=0.0,
         l2_dense=0.0,
+        **{key: said[key] for key in _NEW_OPTIONS if key in said},
     )
 
 
@@ -274,4 +285,4 @@ def _graphs_of(said: Mapping[str, Any]) -> tuple[Inference, Inference]:
     return by_ids, by_rows
 
 
-__all__ = ["FILE_NAME", "ModelDescription", "data_beside", "data_of_json"]
+__all__ = ["FILE_NAME", "ModelDescription", "data_beside", "data_of_json", "save_vocabularies"]

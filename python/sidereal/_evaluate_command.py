@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import errors
+from ._config_file import add_config_option, parse
 from ._description import ModelDescription
 from ._predict_command import add_model_options, failed, positive
 from ._predictors import (
@@ -69,8 +70,10 @@ def figures_of(
     return {"mse": float(np.mean(error**2)), "mae": float(np.mean(np.abs(error)))}
 
 
-def evaluate(predictor: Predictor, options: argparse.Namespace) -> dict[str, Any]:
-    """The figures of a model on the rows of a file, and how many these are."""
+def labels_and_predictions(
+    predictor: Predictor, options: argparse.Namespace
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Of the rows of a file, in order."""
     label = options.label
     if label is None:
         label = "label" if predictor.data is None else predictor.data.label
@@ -90,11 +93,23 @@ def evaluate(predictor: Predictor, options: argparse.Namespace) -> dict[str, Any
         predictions.append(found.reshape(-1))
     if not labels:
         raise errors.InvalidArgumentError(f"{options.data} has no rows")
-    known, found = np.concatenate(labels), np.concatenate(predictions)
-    is_binary = predictor.is_binary
-    if is_binary is None:
-        is_binary = bool(np.isin(known, (0, 1)).all() and found.min() >= 0 and found.max() <= 1)
-    return {"rows": len(known), **figures_of(known, found, is_binary)}
+    return np.concatenate(labels), np.concatenate(predictions)
+
+
+def is_binary_of(
+    predictor: Predictor, labels: npt.NDArray[Any], predictions: npt.NDArray[Any]
+) -> bool:
+    """Whether these are probabilities, as the model says or, where it does not, as they look."""
+    if predictor.is_binary is not None:
+        return predictor.is_binary
+    within = bool(predictions.min() >= 0 and predictions.max() <= 1)
+    return within and bool(np.isin(labels, (0, 1)).all())
+
+
+def evaluate(predictor: Predictor, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a model on the rows of a file, and how many these are."""
+    known, found = labels_and_predictions(predictor, options)
+    return {"rows": len(known), **figures_of(known, found, is_binary_of(predictor, known, found))}
 
 
 # ---- beside a training ---------------------------------------------------------------------------
@@ -178,6 +193,7 @@ def parser() -> argparse.ArgumentParser:
         "beside the training, until the training has ended.",
     )
     add_model_options(out)
+    add_config_option(out)
     out.add_argument("--data", required=True, metavar="FILE", help="rows with labels")
     out.add_argument(
         "--label", metavar="COLUMN", help="the labels (as when it was trained, or label)"
@@ -236,7 +252,7 @@ def _watch(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """`sidereal evaluate ARGUMENTS`: the exit code."""
-    options = parser().parse_args(arguments)
+    options = parse(parser(), arguments)
     try:
         if options.json is not None:
             Path(options.json).write_text("")

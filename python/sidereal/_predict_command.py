@@ -7,6 +7,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native, errors
+from ._config_file import add_config_option, parse
 from ._files import written_whole
 from ._predictors import one_output, open_model
 from ._remote_files import needed
@@ -57,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
         "else an input x is the column x, or the columns x_0, x_1, ... A label is not needed.",
     )
     add_model_options(out)
+    add_config_option(out)
     out.add_argument(
         "--data", required=True, metavar="FILE",
         help="rows: a table in any format that train reads, here or elsewhere (s3://, http://)",
@@ -122,23 +125,26 @@ class _CsvOut:
             self._writer.writerow([*texts, *map(_text, values)])
 
 
+def _json_value(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 class _ArrowOut:
     """Predictions in a format with types: kept columns have those of the file they are from."""
 
     def __init__(self, path: str, format: str, types: Sequence[Any]) -> None:
         self._path, self._format, self._types = path, format, types
         self._arrow = needed("pyarrow", path)
-        self._whole = written_whole(Path(path))
+        self._opened = contextlib.ExitStack()
         self._writer: Any = None
 
     def __enter__(self) -> _ArrowOut:
-        self._file = self._whole.__enter__()
+        self._file = self._opened.enter_context(written_whole(Path(self._path)))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._whole.__exit__(*error)
+        self._opened.__exit__(*error)
 
     def begin(self, kept: Sequence[str], made: Sequence[str]) -> None:
         self._kept, self._made = kept, made
@@ -149,16 +155,19 @@ class _ArrowOut:
             columns[name] = self._column([texts[at] for texts in kept], kind)
         for at, name in enumerate(self._made):
             values = found[:, at]
-            columns[name] = self._arrow.array(values.tolist() if values.dtype == object else values)
+            is_text = values.dtype == object
+            columns[name] = self._arrow.array(list(map(_text, values)) if is_text else values)
         table = self._arrow.table(columns)
         if self._format == "json_lines":
             for row in table.to_pylist():
-                self._file.write(json.dumps(row, default=str).encode() + b"\n")
+                known = {name: _json_value(value) for name, value in row.items()}
+                self._file.write(json.dumps(known, default=str).encode() + b"\n")
             return
         if self._writer is None:
             module = "pyarrow.parquet" if self._format == "parquet" else "pyarrow.ipc"
             kind = "ParquetWriter" if self._format == "parquet" else "RecordBatchFileWriter"
             self._writer = getattr(needed(module, self._path), kind)(self._file, table.schema)
+            self._opened.callback(self._writer.close)
         self._writer.write_table(table)
 
     def _column(self, texts: list[str], kind: Any) -> Any:
@@ -219,7 +228,7 @@ def failed(command: str, error: Exception) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """`sidereal predict ARGUMENTS`: the exit code."""
-    options = parser().parse_args(arguments)
+    options = parse(parser(), arguments)
     try:
         done = predict(options)
     except (errors.Error, OSError, ValueError) as error:

@@ -40,6 +40,8 @@ class Predictor:
     is_binary: bool | None = None
     #: Dtype's name and shape by output; None for a shape of which nothing is known.
     outputs: dict[str, tuple[str, tuple[int | None, ...] | None]] = field(default_factory=dict)
+    #: What `call` runs, on inputs in their order, where it is a function of ours.
+    function: ConcreteFunction | None = None
 
 
 def _extents(shape: Any) -> tuple[int | None, ...]:
@@ -67,7 +69,9 @@ def _of_signature(where: str, signature: SignatureFunction) -> Predictor:
         given = {name: _given(columns[name], dtype) for name, dtype in dtypes.items()}
         return {name: value.numpy() for name, value in signature(**given).items()}
 
-    return Predictor(where, inputs, call, outputs=outputs)
+    return Predictor(
+        where, inputs, call, outputs=outputs, function=signature.concrete_function
+    )
 
 
 def _given(column: npt.NDArray[Any], dtype: Any) -> Any:

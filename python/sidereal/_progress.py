@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TextIO
 
@@ -24,6 +25,23 @@ def _figures(progress: Progress) -> str:
 
 def _quality(result: EvalResult) -> str:
     return f"auc {result.auc:.4f}" if result.auc > 0 else f"loss {result.loss:.4f}"
+
+
+def _all_figures(result: EvalResult) -> str:
+    """Of an epoch; what there is none of is left out."""
+    figures = {
+        "auc": result.auc if result.auc > 0 else math.nan,
+        "loss": result.loss,
+        "pr auc": result.pr_auc,
+        "rmse": result.rmse,
+        "calibration": result.calibration,
+        "grouped auc": result.grouped_auc,
+        "ndcg": result.ndcg,
+        "training loss": result.training_loss,
+    }
+    return ", ".join(
+        f"{name} {value:.4f}" for name, value in figures.items() if math.isfinite(value)
+    )
 
 
 class ProgressPrinter:
@@ -65,7 +83,7 @@ class ProgressPrinter:
         self._told = which
         if self._bar is not None:
             self._bar.clear()
-        self._line(f"{epoch}: validation {_quality(result)}")
+        self._line(f"{epoch}: validation {_all_figures(result)}")
 
     def finish(self, result: FitResult) -> None:
         """The closing line."""
@@ -76,6 +94,8 @@ class ProgressPrinter:
         )
         if result.validation:
             text += f", validation {_quality(result.validation[-1])}"
+        if result.restored_best:
+            text += f"; the weights are those of epoch {result.best_epoch}, the best"
         if result.rows_skipped:
             text += f"; skipped {result.rows_skipped:,} bad rows ({result.first_skipped})"
         self._line(text)

@@ -64,7 +64,7 @@ class _Pieces(io.RawIOBase):
         return count
 
 
-class _Table:
+class Table:
     """A table in a file (table_formats()), as text."""
 
     def __init__(self, path: str, delimiter: str) -> None:
@@ -91,9 +91,7 @@ class _Table:
     def _opened(self) -> TextIO:
         if self._format not in ("csv", "tsv"):
             found = batches(self._place, self._format)
-            texts = (
-                text_of(batch, ",", not number) for number, (batch, _) in enumerate(found)
-            )
+            texts = (text_of(batch, ",", not number) for number, (batch, _) in enumerate(found))
             return io.TextIOWrapper(io.BufferedReader(_Pieces(texts)), "utf-8", _ERRORS, "")
         if self._is_fed:
             text = unpacked(open_file(self._place))
@@ -136,7 +134,7 @@ class _Table:
 class _Column:
     """One column that is a part of an input."""
 
-    def __init__(self, table: _Table, name: str, kind: str, why: str) -> None:
+    def __init__(self, table: Table, name: str, kind: str, why: str) -> None:
         self.name, self._table, self._kind = name, table, kind
         self._at = table.place(name, why)
 
@@ -189,7 +187,7 @@ class Rows:
                 f"{path}: columns have no names in this format, so that none can be kept"
             )
         delimiter = "," if data is None else data.delimiter
-        self._table = _Table(path, delimiter) if has_header else None
+        self._table = Table(path, delimiter) if has_header else None
         self.kept = self._kept_names()
 
     def _kept_names(self) -> list[str]:
@@ -206,9 +204,7 @@ class Rows:
         schema = None if self._table is None or not self.kept else self._table.schema()
         if schema is None:
             return [None] * len(self.kept)
-        return [
-            schema.field(name).type if name in schema.names else None for name in self.kept
-        ]
+        return [schema.field(name).type if name in schema.names else None for name in self.kept]
 
     def __iter__(self) -> Iterator[Batch]:
         data = self._model.data
@@ -259,7 +255,11 @@ class Rows:
     # ---- as the model was trained -------------------------------------------------------------
 
     def _by_spec(self, data: DataSpec) -> Iterator[Batch]:
-        spec = replace(data, bad_rows="fail", shuffle_rows=0, weight="")
+        spec = replace(
+            data, bad_rows="fail", shuffle_rows=0, weight="", targets=[], group="",
+            class_weights=[],
+            binary_label=data.binary_label and self._model.is_binary is not False,
+        )  # fmt: skip
         if self._table is None:
             spec = replace(spec, files=[self._path])
             for begin, known in self._read(spec, 0):
@@ -267,8 +267,8 @@ class Rows:
                 yield self._batch(known, [[] for _ in range(count)], begin)
             return
         # The reader wants labels, and knows no rows: it is given what it is to read.
-        bucketized = [one.column for one in spec.bucketized]
-        names = list(dict.fromkeys([*spec.numeric, *bucketized, *spec.categorical]))
+        others = [one.column for one in spec.bucketized] + [one.column for one in spec.sequences]
+        names = list(dict.fromkeys([*spec.numeric, *spec.categorical, *others]))
         why = f"which {self._model.where} predicts from"
         places = [self._table.place(name, why) for name in names]
         label = None

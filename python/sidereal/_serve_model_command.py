@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import errors
+from ._config_file import add_config_option, parse
 from ._export_command import bytes_of
 from ._predict_command import failed, names, positive
 
@@ -52,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
         "--checkpoint", metavar="PREFIX|DIR",
         help="what model.json or a .keras file takes its values from; of a folder the newest",
     )  # fmt: skip
+    add_config_option(out)
     out.add_argument(
         "--follow", action="store_true", help="serve each newer checkpoint of the folder"
     )
@@ -188,7 +190,7 @@ async def _serve(options: argparse.Namespace, server_module: Any, models: Any) -
 
 def main(arguments: Sequence[str]) -> int:
     """`sidereal serve-model ARGUMENTS`: the exit code."""
-    options = parser().parse_args(arguments)
+    options = parse(parser(), arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     try:
         if options.rest_port is None and options.grpc_port is None:

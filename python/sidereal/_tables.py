@@ -110,9 +110,7 @@ class TableDataset(Dataset):
         super().__init__(made._definition, made._spec, [made])
 
 
-def arrays_of(
-    batch: Any, path: str, fill: Mapping[str, Any]
-) -> dict[str, npt.NDArray[Any]]:
+def arrays_of(batch: Any, path: str, fill: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
     """The columns of an Arrow batch as NumPy's, strings as objects of bytes."""
     arrow, compute = needed("pyarrow", path), needed("pyarrow.compute", path)
     types = arrow.types

@@ -175,6 +175,12 @@ def histogram(tag: str, values: Any, buckets: int | None, description: str | Non
     return _summary(tag, tensor_proto(rows), "histograms", "DATA_CLASS_TENSOR", description)
 
 
+def counted(tag: str, rows: Sequence[tuple[float, float, float]]) -> Any:
+    """A Summary of values that were counted before: rows of (from, to, how many)."""
+    array = np.asarray(rows, "f8").reshape(-1, 3)
+    return _summary(tag, tensor_proto(array), "histograms", "DATA_CLASS_TENSOR", None)
+
+
 def text(tag: str, value: Any, description: str | None = None) -> Any:
     """A Summary of text, in Markdown; a table of several."""
     array = np.asarray(value, object)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _object_graph, _tensor_files, dtypes, errors
-from ._checkpoint_chain import needed_by
 from ._dispatch import convert, state
 from ._object_tree import SAVE_COUNTER, Slots, Tree, home_of, parts_of, shards_of, some
 from ._restoration import Restoration
@@ -27,6 +26,7 @@ from ._trackable import (
 )
 from .checkpoint_management import (
     latest_checkpoint,
+    needed_by,
     update_checkpoint_state,
     writing,
 )

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import errors
-from ._checkpoint_chain import bases_of, standing_on
 from ._files import written_whole
+from ._native import checkpoint_bases
 
 _log = logging.getLogger("sidereal")
 
@@ -267,6 +267,29 @@ def _missing_of(prefix: str) -> list[str]:
         for count, there in numbers.items()
     ]
     return min(lacking, key=len, default=[prefix + ".data-*"])
+
+
+def bases_of(prefix: str) -> list[str]:
+    """All that a checkpoint stands on, the nearest first, up to one that is whole or missing: one
+    that has what has changed since another one needs that to be restored."""
+    return [os.fsdecode(base) for base in checkpoint_bases(os.fsencode(prefix))]
+
+
+def needed_by(prefixes: Iterable[str]) -> set[str]:
+    """Absolute prefixes of checkpoints and of all that they stand on."""
+    found: set[str] = set()
+    for prefix in prefixes:
+        found.update(os.path.abspath(one) for one in (prefix, *bases_of(prefix)))
+    return found
+
+
+def standing_on(prefix: str) -> list[str]:
+    """The checkpoints beside one that stand on it."""
+    sought = os.path.abspath(prefix)
+    folder = os.path.dirname(prefix)
+    others = glob.glob(os.path.join(glob.escape(folder), "*.index"))
+    paths = sorted(one.removesuffix(".index") for one in others)
+    return [one for one in paths if sought in needed_by([one]) and os.path.abspath(one) != sought]
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Iterable[str | os.PathLike[str]]) -> list[float]:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from . import errors
-from ._checkpoint_chain import needed_by, standing_on
 from .checkpoint_management import (
     get_checkpoint_state,
     missing_files,
+    needed_by,
     remove_checkpoint,
+    standing_on,
     state_path,
     update_checkpoint_state,
 )
@@ -154,6 +155,58 @@ class CheckpointList:
         self._known = self._said()
 
 
+class Chain:
+    """Writes checkpoints one after the other, of which every so many are whole; of variables on
+    parameter servers, those between have what has changed since the one before, and stand on that.
+
+    full_every: 1: all are whole.
+    """
+
+    def __init__(self, full_every: int) -> None:
+        if isinstance(full_every, bool) or not isinstance(full_every, int) or full_every < 1:
+            raise ValueError(
+                f"full_every is {full_every!r}; it is 1 for whole checkpoints alone, or how many "
+                "there are from one whole one to the next"
+            )
+        self._full_every = full_every
+        #: What the next increment stands on, and how many there are since the last whole one.
+        self._base: str | None = None
+        self._increments = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all checkpoints are."""
+        return self._full_every == 1
+
+    def write(self, checkpoint: Saved, prefix: str, options: Any = None) -> str:
+        """Writes a checkpoint, or what has changed since the last one."""
+        if self.is_whole:
+            return checkpoint.write(prefix, options)
+        base, self._base = self._base_of(prefix), None
+        try:
+            saved = checkpoint.write(prefix, options, base=base, tracks_changes=True)
+        except BaseException:
+            _log.warning("%s could not be written; the next checkpoint is a whole one", prefix)
+            raise
+        self._base, self._increments = saved, 0 if base is None else self._increments + 1
+        return saved
+
+    def _base_of(self, prefix: str) -> str | None:
+        """What a new checkpoint may stand on; None: it is to be whole."""
+        base = self._base
+        if base is None or self._increments + 1 >= self._full_every:
+            return None
+        if os.path.dirname(os.path.abspath(base)) != os.path.dirname(os.path.abspath(prefix)):
+            return None
+        if os.path.abspath(prefix) in needed_by([base]):
+            return None
+        missing = missing_files(base)
+        if missing:
+            _log.warning("%s is missing: %s is a whole checkpoint", missing[0], prefix)
+            return None
+        return base
+
+
 class CheckpointManager:
     """Checkpoints of a folder: numbered, listed in its file `checkpoint`, deleted when there are
     more than there should be (tf.train.CheckpointManager).
@@ -195,11 +248,7 @@ class CheckpointManager:
             )
         if checkpoint_interval is not None and step_counter is None:
             raise ValueError("checkpoint_interval counts steps: give a step_counter")
-        if full_every < 1:
-            raise ValueError(
-                f"full_every is {full_every!r}; it is 1 for whole checkpoints alone, or how many "
-                "there are from one whole one to the next"
-            )
+        self._chain = Chain(full_every)
         self._checkpoint = checkpoint
         self._list = CheckpointList(
             directory, max_to_keep, keep_checkpoint_every_n_hours, clock=clock
@@ -209,10 +258,6 @@ class CheckpointManager:
         self._interval = checkpoint_interval
         self._init_fn = init_fn
         self._last_step: int | None = None
-        self._full_every = full_every
-        #: What the next increment stands on, and how many there are since the last whole one.
-        self._base: str | None = None
-        self._increments = 0
         self._before_save: Callable[[str], object] = lambda prefix: None
 
     def before_save(self, call: Callable[[str], object]) -> None:
@@ -265,37 +310,12 @@ class CheckpointManager:
         number = int(counter if checkpoint_number is None else checkpoint_number)
         os.makedirs(self.directory, exist_ok=True)
         self._before_save(f"{self._prefix}-{number}")
-        saved = self._write(f"{self._prefix}-{number}", options)
+        if not self._chain.is_whole:
+            self._list.forget(standing_on(f"{self._prefix}-{number}"))
+        saved = self._chain.write(self._checkpoint, f"{self._prefix}-{number}", options)
         self._list.add(saved)
         self._last_step = step
         return saved
-
-    def _write(self, prefix: str, options: Any) -> str:
-        """Writes a checkpoint, or what has changed since the last one."""
-        if self._full_every == 1:
-            return self._checkpoint.write(prefix, options)
-        base, self._base = self._base_of(prefix), None
-        self._list.forget(standing_on(prefix))
-        try:
-            saved = self._checkpoint.write(prefix, options, base=base, tracks_changes=True)
-        except BaseException:
-            _log.warning("%s could not be written; the next checkpoint is a whole one", prefix)
-            raise
-        self._base, self._increments = saved, 0 if base is None else self._increments + 1
-        return saved
-
-    def _base_of(self, prefix: str) -> str | None:
-        """What a new checkpoint may stand on; None: it is to be whole."""
-        base = self._base
-        if base is None or self._increments + 1 >= self._full_every:
-            return None
-        if os.path.abspath(prefix) in needed_by([base]):
-            return None
-        missing = missing_files(base)
-        if missing:
-            _log.warning("%s is missing: %s is a whole checkpoint", missing[0], prefix)
-            return None
-        return base
 
     def restore_or_initialize(self) -> str | None:
         """Restores the newest checkpoint and gives its prefix; where there is none, calls init_fn
@@ -318,4 +338,4 @@ class CheckpointManager:
         return int(counter() if callable(counter) else counter)
 
 
-__all__ = ["CheckpointList", "CheckpointManager"]
+__all__ = ["Chain", "CheckpointList", "CheckpointManager"]

@@ -13,8 +13,10 @@ from ._data_spec import (
     MultiHot,
     NumericTransform,
     Schema,
+    Sequence,
     SyntheticSpec,
     TableFormat,
+    Vocabulary,
     criteo,
     csv,
     libsvm,
@@ -32,6 +34,7 @@ from ._datasets import (
 from ._elements import DatasetSpec
 from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
+from ._negatives import sample_negatives
 from ._tables import TableDataset, table
 
 #: Under these names too, as in TensorFlow.
@@ -42,6 +45,7 @@ experimental = types.SimpleNamespace(
     AutoShardPolicy=AutoShardPolicy,
     CsvDataset=CsvDataset,
     cardinality=Dataset.cardinality,
+    sample_negatives=sample_negatives,
 )
 
 #: As tf.data.Iterator, for annotations and isinstance().
@@ -66,11 +70,13 @@ __all__ = [
     "NumericTransform",
     "Options",
     "Schema",
+    "Sequence",
     "SyntheticSpec",
     "TFRecordDataset",
     "TableDataset",
     "TableFormat",
     "TextLineDataset",
+    "Vocabulary",
     "criteo",
     "csv",
     "experimental",

@@ -297,6 +297,16 @@ class ConcreteFunction:
         values = (value if type(value) is Tensor else value._as_tensor() for value in captures)
         return self._function.call(ENGINE, [*tensors, *values])
 
+    def as_computation(self) -> tuple[LocalFunction, list[Tensor]] | None:
+        """The native function, and the values at present of what it uses from outside, which are
+        its last inputs. None where it changes variables, or is of those of its arguments."""
+        if self._assigned or self._stand_ins:
+            return None
+        captures = (value for value, _ in self.graph.captures)
+        return self._function, [
+            value if type(value) is Tensor else value._as_tensor() for value in captures
+        ]
+
     def accepts(self, tensors: list[Tensor]) -> bool:
         return all(_accepts(known, tensor.shape) for known, tensor in zip(self.shapes, tensors))
 

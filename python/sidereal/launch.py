@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
-import random
 import secrets
 import selectors
-import shlex
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import _launch_task
+from . import _native
+from ._launch_kubernetes import manifests
+from ._launch_places import (
+    InAllocation,
+    OverSsh,
+    Place,
+    PlaceError,
+    ReservedPorts,
+    Runner,
+    Task,
+    ThisMachine,
+)
 from ._supervision import Hang, HangWatch, Restarts
+
+__all__ = ["PROTOCOLS", "Launcher", "ReservedPorts", "Task", "main", "parser", "tf_config"]
 
 #: Seconds beyond the grace that a task's runner, or ssh, gets to end in.
 RUNNER_S = 5.0
@@ -33,26 +43,9 @@ COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 USAGE_ERROR = 2
 PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Finds the runner of a task at the other end of ssh, without starting the package.
-REMOTE_RUNNER = (
-    "import importlib.util as u, os, runpy; "
-    "runpy.run_path(os.path.join(os.path.dirname(u.find_spec('sidereal').origin), "
-    "'_launch_task.py'), run_name='__main__')"
-)
-
-
-@dataclass(frozen=True)
-class Task:
-    """Where one task runs and what it is."""
-
-    job: str
-    index: int
-    host: str | None = None  #: None: this machine.
-    address: str = ""  #: "host:port"; "" for an evaluator, which nobody calls.
-
-    @property
-    def name(self) -> str:
-        return f"{self.job} {self.index}"
+PLACES = ("local", "ssh", "slurm", "kubernetes", "ray")
+#: How Ray lays tasks out over nodes: its placement groups have these words.
+PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,6 +68,13 @@ def parser() -> argparse.ArgumentParser:
         choices=PROTOCOLS,
         help="how steps travel between the servers of the cluster: the rpc_layer of TF_CONFIG",
     )
+    out.add_argument(
+        "--on",
+        choices=PLACES,
+        help="where tasks run: on this machine; on --hosts; on the nodes of an allocation of "
+        "Slurm; as actors of a cluster of Ray; kubernetes: nothing is started, what "
+        "`kubectl apply -f -` takes is printed (default: local, with --hosts ssh)",
+    )
     out.add_argument("--module", action="store_true", help="SCRIPT is a module, as in python -m")
     out.add_argument(
         "--hosts",
@@ -86,8 +86,31 @@ def parser() -> argparse.ArgumentParser:
         "--ssh", default="ssh -o BatchMode=yes", metavar="COMMAND", help="how to reach a host"
     )
     out.add_argument(
-        "--port", type=int, default=2222, metavar="N", help="the first port of tasks on --hosts"
+        "--port", type=int, default=2222, metavar="N",
+        help="the first port of tasks on --hosts and on nodes of Slurm; that of pods",
+    )  # fmt: skip
+    out.add_argument(
+        "--cpus", type=float, default=1, metavar="N",
+        help="processors of each task that Ray, Slurm or Kubernetes keeps for it",
+    )  # fmt: skip
+    out.add_argument("--memory", metavar="BYTES", help="kubernetes: of each task, as in 8Gi")
+    out.add_argument(
+        "--ray-address", metavar="HOST:PORT",
+        help="ray: the cluster; without it that of RAY_ADDRESS or of this machine",
+    )  # fmt: skip
+    out.add_argument(
+        "--placement", choices=PLACEMENTS, default="SPREAD",
+        help="ray: how tasks lie on its nodes",
+    )  # fmt: skip
+    out.add_argument(
+        "--start-timeout", type=float, default=300.0, metavar="SECONDS",
+        help="ray: until there is room for all tasks",
+    )  # fmt: skip
+    out.add_argument("--image", metavar="IMAGE", help="kubernetes: with the package and SCRIPT")
+    out.add_argument(
+        "--name", default="sidereal", metavar="NAME", help="kubernetes: what names begin with"
     )
+    out.add_argument("--namespace", metavar="NAME", help="kubernetes: where all is made")
     out.add_argument("--python", default=sys.executable, metavar="FILE", help="the interpreter")
     out.add_argument(
         "--env",
@@ -151,18 +174,24 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(options: argparse.Namespace) -> str | None:
-    """What is wrong with the options, or None."""
+    """What is wrong with the options, or None. Fills in where tasks run, if that is not given."""
     least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
-                "silence": 0}  # fmt: skip
+                "silence": 0, "cpus": 0, "start_timeout": 0}  # fmt: skip
     for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
             return f"--{flag} is {getattr(options, name)}; it must be at least {least}"
     if options.ps + options.workers + options.chief + options.evaluator == 0:
         return "there is no task to run; give --workers or --ps"
+    if options.on is None:
+        options.on = "local" if options.hosts is None else "ssh"
+    if (options.on == "ssh") != (options.hosts is not None):
+        return f"--on is {options.on}; --on ssh and --hosts go together"
     if options.hosts is not None and not all(options.hosts.split(",")):
         return f"--hosts is '{options.hosts}'; write names with commas between them"
-    if options.hosts is None and not options.module and not os.path.isfile(options.script):
+    if (options.on == "kubernetes") != (options.image is not None):
+        return f"--on is {options.on}; --on kubernetes and --image go together"
+    if options.on == "local" and not options.module and not os.path.isfile(options.script):
         return f"there is no file {options.script}"
     for setting in options.env:
         if "=" not in setting and setting not in os.environ:
@@ -170,68 +199,17 @@ def check(options: argparse.Namespace) -> str | None:
     return None
 
 
-class ReservedPorts:
-    """Ports of loopback that nobody listens at, for as long as this object lives. Not of the range
-    that the system gives to connections: before a task listens there, somebody's connection could
-    have taken it. Each is reserved by a name of the abstract namespace of Unix sockets, which
-    belongs to one process and ends with it, so that another launch takes others."""
-
-    def __init__(self, count: int, candidates: Sequence[int] | None = None) -> None:
-        """Takes `count` of the candidates, in their order; without any, of all ports."""
-        self._names: list[socket.socket] = []
-        self.ports: list[int] = []
-        for port in self._all(count) if candidates is None else candidates:
-            if len(self.ports) == count:
-                break
-            self._reserve(port)
-
-    @staticmethod
-    def _all(count: int) -> list[int]:
-        try:
-            lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-        except (OSError, ValueError):
-            lowest = 32768
-        out = list(range(min(10240, lowest - 1), lowest))
-        random.SystemRandom().shuffle(out)
-        return out + [0] * count  # The system's choice, should nothing else be free.
-
-    def _reserve(self, port: int) -> None:
-        name = socket.socket(socket.AF_UNIX)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            port = probe.getsockname()[1]
-            name.bind(f"\0sidereal-port-{port}")
-            self._names.append(name)
-            self.ports.append(port)
-            return
-        name.close()
-
-    def close(self) -> None:
-        """Others may have them. Idempotent."""
-        for name in self._names:
-            name.close()
-        self._names = []
-
-
-def plan(options: argparse.Namespace, ports: Sequence[int]) -> list[Task]:
-    """All tasks, the chief first: tasks that others wait for start early. Without hosts, each has
-    one of the ports, but for an evaluator."""
-    wanted = [("chief", 0)] * options.chief
-    wanted += [("ps", i) for i in range(options.ps)]
-    wanted += [("worker", i) for i in range(options.workers)]
-    if options.hosts is None:
-        out = [
-            Task(job, index, None, f"127.0.0.1:{port}")
-            for (job, index), port in zip(wanted, ports, strict=True)
-        ]
-        return out + [Task("evaluator", 0)] * options.evaluator
-    hosts = options.hosts.split(",")
-    out, used = [], dict.fromkeys(hosts, 0)
-    for number, (job, index) in enumerate(wanted):
-        host = hosts[number % len(hosts)]
-        out.append(Task(job, index, host, f"{host.rpartition('@')[2]}:{options.port + used[host]}"))
-        used[host] += 1
-    return out + [Task("evaluator", 0, hosts[len(out) % len(hosts)])] * options.evaluator
+def place_of(options: argparse.Namespace) -> Place:
+    """Where tasks run. PlaceError with what to do, where there is no place for them."""
+    if options.on == "ray":
+        # It needs a package that nothing else does.
+        ray: Any = importlib.import_module("._launch_ray", __package__)
+        place: Place = ray.OnRay(options)
+        return place
+    places: dict[str, Callable[[argparse.Namespace], Place]] = {
+        "local": ThisMachine, "ssh": OverSsh, "slurm": InAllocation,
+    }  # fmt: skip
+    return places[options.on](options)
 
 
 def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> str:
@@ -249,18 +227,13 @@ def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> 
 
 @contextlib.contextmanager
 def announced(tasks: Sequence[Task], secret: str) -> Iterator[None]:
-    """Lets `sidereal top` of this user find the cluster, in a file without a name that goes with
-    this process: see src/sidereal/app/running_clusters.h."""
-    if not hasattr(os, "memfd_create"):
-        yield
-        return
+    """Lets `sidereal top` of this user find the cluster meanwhile."""
     cluster = json.dumps(json.loads(tf_config(tasks, tasks[0]))["cluster"])
-    command = " ".join(sys.argv).replace("\n", " ")
-    lines = [str(os.getpid()), str(int(time.time())), command, secret, cluster]
-    with os.fdopen(os.memfd_create("sidereal-cluster"), "w") as file:
-        file.write("\n".join(lines))
-        file.flush()
+    announcement = _native.announce_cluster(_native.ClusterSpec.from_json(cluster), secret)
+    try:
         yield
+    finally:
+        del announcement
 
 
 def was_killed(code: int) -> bool:
@@ -300,11 +273,10 @@ class Output:
 
 @dataclass
 class Running:
-    """The runner of a task, and what has come from it."""
+    """A task that runs, and what has come from it."""
 
     task: Task
-    process: subprocess.Popen[bytes]
-    handle: int
+    runner: Runner
     log: BinaryIO | None
     pending: bytes = b""
     last: deque[bytes] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -316,29 +288,21 @@ class Running:
     def end(self, now: bool = False) -> None:
         """Asks the runner to end the task, with the grace or at once."""
         self.asked_to_end = True
-        self._tell(b"kill\n" if now else b"end\n")
+        self.runner.tell(b"kill\n" if now else b"end\n")
 
     def kill(self) -> None:
         """Ends a task that hangs; it is lost then."""
-        self._tell(b"kill\n")
+        self.runner.tell(b"kill\n")
         self.killed_by = time.monotonic() + RUNNER_S
-
-    def _tell(self, word: bytes) -> None:
-        stdin = self.process.stdin
-        assert stdin is not None
-        with contextlib.suppress(OSError, ValueError):
-            stdin.write(word)
-            stdin.flush()
 
 
 class Launcher:
     """Starts all tasks, shows what they say, and ends with them."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, place: Place) -> None:
         self.options = options
-        here = 0 if options.hosts is not None else options.chief + options.ps + options.workers
-        self._ports = ReservedPorts(here)
-        self.tasks = plan(options, self._ports.ports)
+        self._place = place
+        self.tasks = place.tasks
         self.output = Output([task.name for task in self.tasks])
         self.running: list[Running] = []
         self.failed: Running | None = None  #: The first one.
@@ -366,7 +330,7 @@ class Launcher:
                     self._turn(wake)
         finally:
             self._kill_runners()
-            self._ports.close()
+            self._place.close()
             if self._watch is not None:
                 self._watch.close()
             # The exit code is known: one more Ctrl-C while Python ends must not change it.
@@ -410,34 +374,17 @@ class Launcher:
             "cwd": os.getcwd(),
             "secret": self._secret,
             "grace_s": options.grace,
-            "signals": task.host is None,
         }
-        if task.host is None:
-            command = [sys.executable, "-I", "-S", _launch_task.__file__]
-        else:
-            remote = shlex.join([options.python, "-c", REMOTE_RUNNER])
-            command = [*shlex.split(options.ssh), task.host, remote]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        assert process.stdin is not None and process.stdout is not None
+        runner = self._place.start(task, config)
         log: BinaryIO | None = None
         if options.log_dir is not None:
             path = Path(options.log_dir) / f"{task.job}-{task.index}.log"
             log = path.open("ab" if is_again else "wb")
-        one = Running(task, process, os.pidfd_open(process.pid), log)
+        one = Running(task, runner, log)
         self.running = [other for other in self.running if other.task != task]
         self.running.append(one)
-        with contextlib.suppress(BrokenPipeError):  # It ended at once: its output says why.
-            process.stdin.write(json.dumps(config).encode() + b"\n")
-            process.stdin.flush()
-        os.set_blocking(process.stdout.fileno(), False)
-        self._selector.register(process.stdout, selectors.EVENT_READ, one)
-        self._selector.register(one.handle, selectors.EVENT_READ, one)
+        self._selector.register(runner.output, selectors.EVENT_READ, one)
+        self._selector.register(runner.handle, selectors.EVENT_READ, one)
 
     def _turn(self, wake: int) -> None:
         """Waits for whatever comes next and deals with it."""
@@ -453,7 +400,7 @@ class Launcher:
             elif self._watch is not None and one is self._watch:
                 for hang in self._watch.take():
                     self._kill_hung(hang)
-            elif key.fd == one.handle:
+            elif key.fd == one.runner.handle:
                 ended.append(one)
             else:
                 self._read(one)
@@ -464,20 +411,18 @@ class Launcher:
             self._deadline += RUNNER_S
         for one in self.running:
             if one.code is None and one.killed_by is not None and one.killed_by < time.monotonic():
-                self._kill_runner(one)
+                one.runner.kill()
                 one.killed_by = None
 
     def _read(self, one: Running) -> bool:
         """Takes what the task has printed; False when there is no more now."""
-        stdout = one.process.stdout
-        assert stdout is not None
         try:
-            content = os.read(stdout.fileno(), LINE_BYTES_MAX)
+            content = os.read(one.runner.output, LINE_BYTES_MAX)
         except BlockingIOError:
             return False
         if not content:
             with contextlib.suppress(KeyError):
-                self._selector.unregister(stdout)
+                self._selector.unregister(one.runner.output)
             return False
         if one.log is not None:
             one.log.write(content)
@@ -503,12 +448,11 @@ class Launcher:
         if one.pending:
             self._show(one, one.pending)
             one.pending = b""
-        self._selector.unregister(one.handle)
-        assert one.process.stdout is not None
+        self._selector.unregister(one.runner.handle)
         with contextlib.suppress(KeyError):
-            self._selector.unregister(one.process.stdout)
-        os.close(one.handle)
-        one.code = one.process.wait()
+            self._selector.unregister(one.runner.output)
+        one.code = one.runner.wait()
+        one.runner.close()
         if one.log is not None:
             one.log.close()
         if self._is_started_again(one):
@@ -533,7 +477,11 @@ class Launcher:
         if count is None:
             say(f"{one.task.name} was lost more than {options.restarts} times {within}")
             return False
-        self._start(one.task, is_again=True)
+        try:
+            self._start(one.task, is_again=True)
+        except PlaceError as error:
+            say(f"{one.task.name} cannot be started again: {error}")
+            return False
         say(
             f"{one.task.name} is lost ({describe(one.code)}) and was started again at "
             f"{one.task.address}; restart {count} of at most {options.restarts} {within}"
@@ -580,12 +528,7 @@ class Launcher:
         for one in self.running:
             if one.code is None:
                 one.asked_to_end = True
-                self._kill_runner(one)
-
-    @staticmethod
-    def _kill_runner(one: Running) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(one.process.pid, signal.SIGKILL)
+                one.runner.kill()
 
     def _exit_code(self) -> int:
         if self.signal is not None:
@@ -616,4 +559,12 @@ def main(arguments: Sequence[str]) -> int:
         except OSError as error:
             say(f"error: --log-dir: {error}")
             return USAGE_ERROR
-    return Launcher(options).run()
+    if options.on == "kubernetes":
+        print(json.dumps(manifests(options), indent=2))
+        return 0
+    try:
+        place = place_of(options)
+    except PlaceError as error:
+        say(f"error: {error}")
+        return 1
+    return Launcher(options, place).run()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _exporting, _native, _serving, onnx, optimizers, schedules
+from . import _arrays, _exporting, _native, _objectives, _serving, onnx, optimizers, schedules
 from ._arrays import Arrays
 from ._data_spec import DataSpec
-from ._description import ModelDescription, data_beside
+from ._description import ModelDescription, data_beside, save_vocabularies
 from ._dispatch import convert
 from ._files import check_writable
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
 from ._progress import ProgressPrinter
 from ._usage import explains, real, whole
-from .cluster import Cluster
-from .dtypes import DType, as_dtype, float64, name_of
+from .cluster import Cluster, LocalCluster
+from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 from .ops.basic import cast
@@ -37,6 +39,11 @@ class VariableInfo:
     name: str
     dtype: DType
     shape: tuple[int, ...]
+
+
+def _tell(text: str) -> None:
+    """What people should know while fit() goes on, as the command line has it."""
+    print(f"sidereal: warning: {text}", file=sys.stderr, flush=True)
 
 
 class _ModelGraph(Graph):
@@ -61,6 +68,8 @@ class Model:
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._graph: _native.Model | None = _native.Model(seed)
+        #: Its inputs by name.
+        self._inputs: dict[str, Output] = {}
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
@@ -84,7 +93,9 @@ class Model:
         """A value fed per row under the column name `name`; `shape` is that of one row, -1 for an
         extent that differs from batch to batch. sidereal.string: str or bytes, which a lookup
         table or a hash makes ids of."""
-        return self._open().input(name, name_of(dtype), list(shape))
+        made = self._open().input(name, name_of(dtype), list(shape))
+        self._inputs[name] = made
+        return made
 
     @contextlib.contextmanager
     def as_default(self) -> Iterator[None]:
@@ -116,35 +127,62 @@ class Model:
     )
     def compile(
         self,
-        output: Output,
+        output: Output | Mapping[str, Output],
         optimizer: optimizers.Optimizer | str = "adam",
         *,
-        loss: Output | None = None,
+        loss: Any = None,
+        loss_weights: Mapping[str, float] | None = None,
     ) -> None:
         """Finishes the model. A model compiles once.
 
-        loss: what is minimized, a float32 scalar computed from `output` and inputs, such as the
-        mean of squared differences, or the sum of several losses; predict() gives `output`. None:
-        `output` ([batch, 1] or [batch]) is a logit, the loss its mean sigmoid cross entropy against
-        the column "label", and predict() gives probabilities.
+        output: a value, or several by the names of the columns that are their labels.
+        loss: what is minimized. None: `output` ([batch, 1] or [batch]) is a logit, the loss its
+        mean sigmoid cross entropy against the column "label", and predict() gives probabilities.
+        A float32 scalar computed from `output` and inputs, such as the mean of squared differences,
+        or the sum of several losses; predict() gives `output`. A name: "binary_crossentropy" of
+        logits; "mse" and "mae" of numbers; "sparse_categorical_crossentropy" of logits
+        [batch, classes]; "pairwise_logistic" of scores, for each two rows (of one value of the
+        input "group", if there is one) of which one has the higher label. Or a function of labels
+        [batch] and the output that gives the losses of rows. Of several outputs one for all, or a
+        dict; predict() then has what they predict beside each other, [batch, n].
+        loss_weights: what the losses of outputs are multiplied by before they are added up.
+
+        Of a model with an input "sample_weight" (float32, per row) the losses of rows are
+        multiplied by it.
         """
         if self._graph is None:
             raise FailedPreconditionError("this model is compiled already")
-        if loss is not None and not isinstance(loss, Output):
+        if isinstance(output, Mapping) and (not output or loss is None):
+            raise InvalidArgumentError(
+                "compile(): several outputs come with a loss: a name for all, or a dict of them"
+            )
+        if loss_weights is not None and not isinstance(output, Mapping):
+            raise InvalidArgumentError("compile(): loss_weights are of several outputs by name")
+        if loss is not None and not isinstance(loss, (Output, str, Mapping)) and not callable(loss):
             raise TypeError(
                 f"compile(): loss is {loss!r}; it is a value that is computed from the output and "
-                "inputs, or None for sigmoid cross entropy (sidereal.keras.Model takes names)"
+                "inputs, a name, a function, or None for sigmoid cross entropy"
             )
+        if loss == "binary_crossentropy" and not isinstance(output, Mapping):
+            loss = None
+        if loss is not None and not isinstance(loss, Output):
+            graph = _ModelGraph(self._graph)
+            with graph.building():
+                output, loss = _objectives.objective(
+                    output, loss, loss_weights, lambda name: self.input(name, float32),
+                    self._inputs,
+                )  # fmt: skip
         by = optimizers.get(optimizer)
         update = by._of_model()
         rate = by._given_rate()
         if isinstance(rate, schedules.LearningRateSchedule):
             done = cast(self._graph.steps_done(), float64)
             self._graph.set_learning_rate(convert(rate.rate(done)))
+        one: Any = output
         if loss is None:
-            self._compiled = self._graph.compile(output, update)
+            self._compiled = self._graph.compile(one, update)
         else:
-            self._compiled = self._graph.compile_loss(output, loss, update)
+            self._compiled = self._graph.compile_loss(one, loss, update)
         self._graph = None
 
     @property
@@ -189,6 +227,8 @@ class Model:
         compute_dtype: Any = "float32",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
+        restore_best_weights: bool | None = None,
+        group: str | None = None,
         steps_max: int = 0,
         record_losses: bool = False,
         verbose: bool = True,
@@ -208,8 +248,13 @@ class Model:
         cluster: needed the first time; then the one used last is meant.
         learning_rate_decay: the learning rate is multiplied by it after each epoch.
         validation: evaluated after each epoch. patience: stop after so many epochs without a better
-        validation AUC, or loss where there is no AUC. shuffle: the order of rows differs from epoch
-        to epoch.
+        validation AUC, or loss where there is no AUC. restore_best_weights: after fit() the model
+        is as it was after the best epoch (FitResult.best_epoch), and so is the last checkpoint;
+        None: with `patience`. What is best is kept in checkpoint_dir/best, or without one in a
+        temporary folder; running servers need checkpoint_dir for it. group: a column whose equal
+        values make rows a group, such as users, for grouped AUC and NDCG of validation data: one
+        of int64, or a categorical one of csv files.
+        shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
         synchronous: lanes of workers are replicas that train in step, as with TensorFlow's
@@ -251,6 +296,10 @@ class Model:
             raise InvalidArgumentError(
                 f"patience is {patience} and there is no validation, whose figure it watches"
             )
+        if restore_best_weights and validation is None:
+            raise InvalidArgumentError(
+                "restore_best_weights is True and there is no validation, which says what is best"
+            )
         if trace is not None:
             check_writable(trace)
         if not 1 <= steps_in_flight <= 64:
@@ -283,8 +332,10 @@ class Model:
             )
             valid: Any = validation
             if validation is not None:
-                valid = files.enter_context(_arrays.as_spec(inputs, validation, binary=binary))
-            self._name_unread(data)
+                valid = files.enter_context(
+                    _arrays.as_spec(inputs, validation, binary=binary, group=group)
+                )
+            self._name_unread(data, group)
             trainer = self._place(cluster)
             options = _native.FitOptions()
             options.batch_size = batch_size
@@ -295,6 +346,12 @@ class Model:
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
+            options.group = group or ""
+            wanted = patience > 0 if restore_best_weights is None else restore_best_weights
+            best = self._best_directory(wanted, checkpoint_dir, restore_best_weights is None)
+            if best is not None:
+                options.restore_best = True
+                options.best_directory = files.enter_context(best)
             options.steps_max = steps_max
             options.record_losses = record_losses
             if checkpoint_dir is not None:
@@ -318,7 +375,7 @@ class Model:
                         on_progress(progress)
 
                 callback = on_progress if printer is None else show
-                result = trainer.fit(spec.to_json(), options, valid_json, callback)
+                result = trainer.fit(spec.to_json(), options, valid_json, callback, _tell)
                 if printer is not None:
                     printer.finish(result)
             if trace is not None:
@@ -331,14 +388,15 @@ class Model:
         *,
         cluster: Cluster | None = None,
         batch_size: int = 4096,
+        group: str | None = None,
     ) -> EvalResult:
-        """The loss on `data`, and AUC (exact) and log loss of a model of probabilities, computed by
-        all workers."""
+        """The loss on `data`, and AUC (exact), log loss and others of a model of probabilities,
+        computed by all workers. group: as in fit()."""
         compiled = self._need_compiled()
         data = self._known_data(data)
-        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary)
+        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary, group=group)
         with self._exclusively(), columns as spec:
-            return self._place(cluster).evaluate(spec.to_json(), batch_size)
+            return self._place(cluster).evaluate(spec.to_json(), batch_size, group or "")
 
     def predict(
         self,
@@ -374,13 +432,31 @@ class Model:
         """
         return _serving.inference_function(self._need_compiled(), self.get_variable)
 
-    def _name_unread(self, data: Any) -> None:
+    def _best_directory(
+        self, wanted: bool, checkpoint_dir: str | os.PathLike[str] | None, by_default: bool
+    ) -> contextlib.AbstractContextManager[str] | None:
+        """Where the best weights are kept; None when they are not."""
+        if not wanted:
+            return None
+        if checkpoint_dir is not None:
+            return contextlib.nullcontext(os.path.join(os.fspath(checkpoint_dir), "best"))
+        if isinstance(self._cluster, LocalCluster):
+            return tempfile.TemporaryDirectory(prefix="sidereal-best-")
+        if by_default:
+            return None
+        raise InvalidArgumentError(
+            "restore_best_weights on running servers needs checkpoint_dir, where they keep the "
+            "best weights"
+        )
+
+    def _name_unread(self, data: Any, group: str | None) -> None:
         """Warns of columns that fit() was given and the model does not read."""
         columns = _arrays.table_columns(data)
         if not isinstance(columns, Mapping):
             return
         known = [one[0] for one in self._need_compiled().inputs]
-        unread = [str(name) for name in columns if name not in known and name != _arrays.LABEL]
+        read = {*known, _arrays.LABEL, group}
+        unread = [str(name) for name in columns if name not in read]
         if unread:
             warnings.warn(
                 f"the model does not read these columns of the data: {', '.join(unread)}; its "
@@ -395,6 +471,7 @@ class Model:
         with contextlib.suppress(OSError, FailedPreconditionError):
             os.makedirs(directory, exist_ok=True)
             self.describe(directory, data if isinstance(data, DataSpec) else None)
+            save_vocabularies(directory, data if isinstance(data, DataSpec) else None)
 
     def describe(self, path: str | os.PathLike[str], data: DataSpec | None = None) -> str:
         """Writes what the model is, without what it has learned, to a file, or as model.json to a

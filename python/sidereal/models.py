@@ -13,7 +13,7 @@ from .model import Model
 
 
 def names() -> list[str]:
-    """What build() takes: "lr", "fm", "wdl", "deepfm", "dcn"."""
+    """What build() takes: "lr", "fm", "wdl", "deepfm", "dcn", "mmoe"."""
     return _native.model_names()
 
 
@@ -31,18 +31,31 @@ def build(
     l2_embedding: float = 0.0,
     l2_linear: float = 0.0,
     l2_dense: float = 0.0,
+    loss: str = "binary_crossentropy",
+    classes: int = 0,
+    experts: int = 4,
 ) -> Model:
     """A compiled model for data of that schema, or for the data of that spec.
 
     lr: logistic regression. fm: lr and a factorization machine over embeddings (Rendle, 2010).
     wdl: lr and a tower (Cheng et al., 2016). deepfm: fm and wdl with shared embeddings (Guo et al.,
-    2017). dcn: a cross network beside a tower (Wang et al., 2017).
+    2017). dcn: a cross network beside a tower (Wang et al., 2017). mmoe: several labels, "label"
+    and the schema's `targets`, that share `experts` of hidden[0] units, with a tower of the other
+    hidden layers each (Ma et al., 2018).
+
+    loss: "binary_crossentropy", of labels 0 and 1; "mse", of numbers;
+    "sparse_categorical_crossentropy", of labels below `classes`; "pairwise_logistic", of each two
+    rows of a query (the input "group", if the schema has it) or of a batch, of which one has the
+    higher label. Of several labels the sum.
 
     For arrays: build("deepfm", Schema(fields=8, rows=10_000)) has the inputs "ids" int64 [b, 8],
     with ids below `rows`, and "label"; with dense_width=n also "dense" float32 [b, n].
     """
+    data = None
     if isinstance(schema, DataSpec):
-        schema = schema.inspect()
+        # The sizes of vocabularies are those of tables.
+        data = schema.with_statistics() if schema.vocabularies else None
+        schema = (data or schema).inspect()
     by = optimizers.get(optimizer)
     if isinstance(by.learning_rate, schedules.LearningRateSchedule):
         raise InvalidArgumentError(
@@ -62,8 +75,13 @@ def build(
         l2_embedding=l2_embedding,
         l2_linear=l2_linear,
         l2_dense=l2_dense,
+        loss=loss,
+        classes=classes,
+        experts=experts,
     )
-    return Model._from_compiled(compiled, seed)
+    model = Model._from_compiled(compiled, seed)
+    model._known = data
+    return model
 
 
 def export(

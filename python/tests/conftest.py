@@ -13,6 +13,7 @@ import pytest
 
 import sidereal as sr
 import sidereal.v1 as tf
+from sidereal import _native
 from sidereal.keras import layers
 
 FIELDS, IDS = 4, 200
@@ -95,6 +96,9 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
+    # Nothing is captured yet. What a test process says when it crashes is captured, and lost.
+    if sys.__stderr__ is not None:
+        _native.report_crashes(os.dup(sys.__stderr__.fileno()))
 
 
 def _conformance() -> tuple[int, int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -19,11 +20,16 @@ NEEDS_TENSORFLOW = pytest.mark.skipif(
 )
 
 
-def rows_of(tmp_path: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
-    """What `bench/NAME.py --quick` finds."""
+def rows_of(
+    tmp_path: Path, name: str, *arguments: str, parts: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """What `bench/NAME.py --quick` finds. parts: of its figures, beside the main one."""
     found = tmp_path / "rows.json"
     page = tmp_path / "page.md"
-    page.write_text(f"<!-- figures:{name}:begin -->\n<!-- figures:{name}:end -->\n")
+    marked = [name, *(f"{name}_{part}" for part in parts)]
+    page.write_text(
+        "".join(f"<!-- figures:{one}:begin -->\n<!-- figures:{one}:end -->\n" for one in marked)
+    )
     command = [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick", *arguments]
     subprocess.run(
         [*command, "--json", str(found), "--write", str(page)],
@@ -32,7 +38,7 @@ def rows_of(tmp_path: Path, name: str, *arguments: str) -> list[dict[str, Any]]:
         timeout=PATIENCE_S,
         stdout=subprocess.DEVNULL,
     )
-    assert "| --- |" in page.read_text()
+    assert page.read_text().count("| --- |") >= len(marked)
     assert (tmp_path / f"{name}.svg").read_text().startswith("<svg")
     rows: list[dict[str, Any]] = json.loads(found.read_text())["rows"]
     return rows
@@ -85,16 +91,54 @@ def test_the_bench_of_a_job_trains_by_a_coordinator_and_by_fit(tmp_path: Path) -
 
 
 def test_the_bench_of_quality_of_keras_models_trains_what_was_planted(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "keras_quality")
+    rows = rows_of(tmp_path, "keras_quality", parts=("protocols", "workers"))
     assert [row["case"] for row in rows] == [
         "planted bias",
         "planted lr seed 1",
         "planted din seed 1",
+        "planted mmoe seed 1",
+        "planted ncf seed 1",
+        "planted lr grpc seed 1",
+        "planted lr 1 workers seed 1",
     ]
-    biases, lr, din = (row["ours"] for row in rows)
-    # What a user likes is seen in a history, and in no bias.
-    assert lr > biases - 0.05
-    assert din > biases + 0.05
+    biases, lr, din, mmoe, ncf, over_grpc, alone = (row["ours"] for row in rows)
+    # What a user likes is seen in a history and in products, and in no bias.
+    assert min(lr, over_grpc, alone) > biases - 0.05
+    assert min(din, mmoe, ncf) > biases + 0.05
+    assert [len(row["others"]) for row in rows] == [0, 0, 0, 1, 0, 0, 0]
+    assert all(row["epochs"] > 1 and row["validation"] > 0.6 for row in rows[1:])
+
+
+def test_the_bench_of_quality_lets_the_validation_split_decide() -> None:
+    """Of AUCs of .7, .6, .8, .7, .7 the third is kept; each loss divides the rate by ten."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        bench = importlib.import_module("keras_quality")
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+    progress = bench.Progress(Path("unused"), 1.0)
+    seen = []
+    for epoch, auc in enumerate((0.7, 0.6, 0.8, 0.7, 0.7)):
+        progress.add(auc, [epoch])
+        seen.append((round(progress.rate, 4), progress.stale))
+    assert seen == [(1.0, 0), (0.1, 1), (0.1, 0), (0.01, 1), (0.001, 2)]
+    assert (progress.best, progress.auc, progress.last) == ([2], 0.8, [[2], [3], [4]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--trial", "--json", "rows.json"], "--trial: what it prints is of validation"),
+        (["--set", "rate=0.1"], "add --trial"),
+    ],
+)
+def test_the_bench_of_quality_keeps_trials_out_of_figures(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench" / "keras_quality.py", *arguments],
+        capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 @NEEDS_TENSORFLOW

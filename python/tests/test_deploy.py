@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "deploy" / "Dockerfile"
@@ -41,6 +44,38 @@ def test_the_image_is_built_from_the_packages_of_a_setup() -> None:
     libraries = {name for name in known if name.startswith("lib") and name.endswith("-dev")}
     tests = {"libgtest-dev", "libgmock-dev", "libbenchmark-dev", "libzmq3-dev", "libclang-rt-dev"}
     assert libraries - tests <= set(wanted)
+
+
+def test_the_image_runs_on_other_processors_than_the_one_that_builds_it() -> None:
+    (line,) = [line for line in commands() if "pip install" in line]
+    assert "cmake.define.SIDEREAL_MARCH=baseline" in line
+
+
+@pytest.mark.parametrize("job", ["ps", "worker", "serve-model"])
+def test_units_of_systemd_start_programs_with_options_that_exist(job: str, tmp_path: Path) -> None:
+    text = (ROOT / "deploy" / "systemd" / f"sidereal-{job}@.service").read_text()
+    # There is no /opt/sidereal here, and systemd wants programs that exist.
+    unit = tmp_path / f"sidereal-{job}@7.service"
+    unit.write_text(text.replace("/opt/sidereal/bin/sidereal", "/bin/true"))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60
+    )
+    assert unit.name not in checked.stderr, checked.stderr
+    start = re.search(r"^ExecStart=(.*)", text.replace("\\\n", " "), re.M)
+    assert start is not None
+    words = start[1].split()
+    assert words[0] == "/opt/sidereal/bin/sidereal"
+    help_text = subprocess.run(
+        [sys.executable, "-m", "sidereal", words[1], "--help"], capture_output=True, text=True,
+        timeout=60, check=True,
+    ).stdout  # fmt: skip
+    for word in words[2:]:
+        if word.startswith("--"):
+            assert f"{word} " in help_text, word
+    # The program's own time to end in lies within that of systemd.
+    drain = float(words[words.index("--drain" if "--drain" in words else "--drain-s") + 1])
+    (stop,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.M)
+    assert drain < float(stop)
 
 
 def test_git_does_not_take_the_secret_of_a_cluster() -> None:

@@ -301,6 +301,7 @@ def test_what_inspect_proposes_trains(tmp_path: Path) -> None:
     (["--label", "rating>="], "must be a column, or a comparison"),
     (["--label", "rating>=4", "--positive", "5"], "leave --positive out"),
     (["--label", "rating", "--multi-hot", "tags|3"], "is not COLUMN:CHARACTER:N"),
+    (["--label", "rating", "--multi-hot", "tags:·:3"], "is not COLUMN:CHARACTER:N"),
     (["--label", "rating>=4", "--buckets", "age"], "is not COLUMN=VALUE"),
     (["--label", "rating>=4", "--buckets", "age=1"], "it must be from 2 to"),
     (["--label", "rating>=4", "--numeric", "city"], "'city' has no number among the first"),

@@ -15,7 +15,7 @@ from session_servers import PROGRAM
 
 import sidereal as sr
 import sidereal.v1 as tf
-from sidereal import _native
+from sidereal import __main__, _native
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide"
@@ -127,7 +127,7 @@ def commands_of(page: str) -> list[list[str]]:
 @functools.lru_cache
 def options_of(*words: str) -> frozenset[str]:
     """The options that the help of a command of `sidereal` names."""
-    python = words[0] in ("launch", "plot", "export", "predict", "evaluate")
+    python = words[0] in __main__._COMMANDS
     program = [sys.executable, "-m", "sidereal"] if python else [str(PROGRAM)]
     done = subprocess.run(
         [*program, *words, "--help"], check=False, text=True, capture_output=True, timeout=60

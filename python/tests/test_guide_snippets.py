@@ -19,7 +19,10 @@ from strategies import Servers
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 #: Pages of pieces that cannot run one after another, and the tests of such programs.
-SKETCHES = {"features": "test_features.py", "torch": "test_torch_training.py"}
+SKETCHES = {
+    "features": "test_features.py", "objectives": "test_objectives.py",
+    "torch": "test_torch_training.py",
+}  # fmt: skip
 #: Pages with programs on servers: what the address of a worker is called there.
 ADDRESSES = {
     "python": (),

@@ -11,9 +11,11 @@ import pytest
 from strategies import Servers, strategy_of
 
 from sidereal import keras
+from sidereal._native import CheckpointReader
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.keras import layers
 from sidereal.keras.callbacks import BackupAndRestore, ModelCheckpoint
+from sidereal.train import latest_checkpoint
 
 RNG = np.random.default_rng(0)
 DATA = {"x": RNG.normal(size=(40, 3)).astype("f"), "word": RNG.choice(["a", "b", "c", "?"], 40)}
@@ -111,3 +113,42 @@ def test_callbacks_save_models_of_a_cluster(strategies: list[Any], tmp_path: Pat
     history = again.fit(DATA, Y, epochs=3, callbacks=told[1:], **FIT)
     assert history.epoch == [2]
     assert again.optimizer.iterations.numpy() == 15
+
+
+def test_checkpoints_of_callbacks_have_what_has_changed_alone(
+    strategies: list[Any], tmp_path: Path
+) -> None:
+    told = ModelCheckpoint(tmp_path / "w" / "{epoch}", save_weights_only=True, full_every=3)
+    with strategies[0].scope():
+        model = network("adam")
+    model.fit(DATA, Y, epochs=5, callbacks=[told], **FIT)
+    assert bases_in(tmp_path / "w") == {"1": "", "2": "1", "3": "2", "4": "", "5": "4"}
+    newest = latest_checkpoint(tmp_path / "w")
+    assert newest == str(tmp_path / "w" / "5")
+    here = network("adam")
+    here.load_weights(newest)
+    for one, two in zip(model.get_weights(), here.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def bases_in(folder: Path) -> dict[str, str]:
+    """What each checkpoint of a folder stands on."""
+    prefixes = [each.with_suffix("") for each in sorted(folder.glob("*.index"))]
+    return {each.name: CheckpointReader(str(each)).base for each in prefixes}
+
+
+def test_backups_have_what_has_changed_alone(strategies: list[Any], tmp_path: Path) -> None:
+    told = BackupAndRestore(tmp_path, delete_checkpoint=False, full_every=4)
+    with strategies[0].scope():
+        model = network("adam")
+    model.fit(DATA, Y, epochs=3, callbacks=[told], **FIT)  # Of 5 steps each.
+    assert bases_in(tmp_path) == {"backup-1": "", "backup-2": "backup-1", "backup-3": "backup-2"}
+    with strategies[1].scope():
+        again = network("adam")
+    history = again.fit(DATA, Y, epochs=5, callbacks=[told], **FIT)
+    assert history.epoch == [3, 4]
+    assert again.optimizer.iterations.numpy() == 25
+    assert bases_in(tmp_path) == {"backup-4": "", "backup-5": "backup-4"}
+    told.delete_checkpoint = True
+    again.fit(DATA, Y, epochs=6, callbacks=[told], **FIT)
+    assert not tmp_path.exists()

@@ -246,3 +246,30 @@ def test_figures_of_workers_are_written_without_a_join(
     assert all(np.isfinite(value) for _, value in steps)
     [(_, rows)] = figures(tmp_path / "train", "table/embeddings/histogram")
     assert rows[:, 2].sum() == 20
+    assert stale_pushes(tmp_path / "train") >= 60
+
+
+def stale_pushes(folder: Path) -> int:
+    """How many pushes to the table were told of, whose means are checked."""
+    means = dict(figures(folder, "staleness/table/embeddings"))
+    total = 0
+    for step, rows in figures(folder, "histogram_of_staleness/table/embeddings"):
+        assert (rows[:, 0] < rows[:, 1]).all() and (rows[:, 2] > 0).all()
+        assert rows[0, 0] <= means[step] <= rows[-1, 1]
+        total += int(rows[:, 2].sum())
+    return total
+
+
+def test_staleness_is_left_out_where_nobody_wants_it(
+    cluster: dict[str, list[str]], tmp_path: Path
+) -> None:
+    strategy = strategy_of(cluster, FixedShardsPartitioner(2))
+    with strategy.scope():
+        model = network()
+    data = sr.data.Dataset.from_tensor_slices((X, Y)).batch(8).repeat()
+    for write in (True, False):
+        callback = TensorBoard(tmp_path / str(write), write_staleness=write)
+        model.fit(data, steps_per_epoch=5, epochs=2, verbose=0, callbacks=callback)
+    assert stale_pushes(tmp_path / "True" / "train") > 0
+    told = accumulated(tmp_path / "False" / "train").Tags()["tensors"]
+    assert not [tag for tag in told if "staleness" in tag]

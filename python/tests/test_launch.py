@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from launches import Launch
+
+from sidereal.launch import Task, announced
 
 #: Seconds a loaded machine may take for what usually takes one.
 PATIENCE_S = 60
@@ -59,79 +60,6 @@ else:
     while True:
         signal.pause()
 """
-
-
-class Launch:
-    """One launch: its lines as they come, and what its tasks said of themselves."""
-
-    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sidereal", "launch", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self.lines: list[str] = []
-        self.facts: dict[str, dict[str, Any]] = {}
-        self.errors = ""
-        assert self.process.stderr is not None
-        stderr = self.process.stderr
-
-        def read_errors() -> None:
-            self.errors = stderr.read()
-
-        self._thread = threading.Thread(target=read_errors)
-        self._thread.start()
-
-    def wait_for(self, count: int) -> None:
-        """Until so many tasks have said who they are."""
-        assert self.process.stdout is not None
-        while len(self.facts) < count:
-            line = self.process.stdout.readline()
-            assert line, self.end()
-            self._take(line)
-
-    def next_life(self, name: str) -> dict[str, Any]:
-        """What a task says of itself when it was started again."""
-        before, facts = self.facts[name]["pid"], self.facts
-        assert self.process.stdout is not None
-        while facts[name]["pid"] == before:
-            line = self.process.stdout.readline()
-            assert line, self.end()
-            self._take(line)
-        return facts[name]
-
-    def end_when_told(self, count: int) -> int:
-        """Until all tasks, `count`, have said who they are, and then those have ended well whose
-        plan is "told": the exit code."""
-        self.wait_for(count)
-        for name, fact in self.facts.items():
-            if not name.startswith("ps "):
-                os.kill(fact["pid"], signal.SIGUSR1)
-        return self.end()
-
-    def end(self) -> int:
-        """Until it has ended: its exit code."""
-        assert self.process.stdout is not None
-        if not self.process.stdout.closed:
-            for line in self.process.stdout:
-                self._take(line)
-        code = self.process.wait(PATIENCE_S)
-        self._thread.join(PATIENCE_S)
-        return code
-
-    def _take(self, line: str) -> None:
-        self.lines.append(line.rstrip("\n"))
-        match = re.fullmatch(r"\[(\w+ \d+)\] facts (.*)\n", line)
-        if match:
-            self.facts[match[1]] = json.loads(match[2])
-
-    def pids(self) -> list[int]:
-        """Of all tasks, and what they started."""
-        facts = self.facts.values()
-        return [fact[key] for fact in facts for key in ("pid", "child") if key in fact]
 
 
 Starter = Callable[..., Launch]
@@ -541,3 +469,25 @@ def test_a_protocol_is_told_to_all_tasks(launch: Starter) -> None:
     assert one.end() == 0
     assert {fact["config"]["rpc_layer"] for fact in one.facts.values()} == {"star_server"}
     assert launch("--protocol rdma").end() == 2
+
+
+def test_a_cluster_is_announced_while_it_runs() -> None:
+    def found() -> list[str]:
+        """What this process announces, as `sidereal top` reads it."""
+        out = []
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(link).startswith("/memfd:sidereal-cluster"):
+                    out.append(link.read_text())
+        return out
+
+    tasks = [
+        Task("ps", 0, address="127.0.0.1:1"),
+        Task("worker", 0, address="127.0.0.1:2"),
+    ]
+    with announced(tasks, "secret"):
+        (text,) = found()
+        pid, _, _, secret, cluster = text.split("\n")
+        assert (int(pid), secret) == (os.getpid(), "secret")
+        assert json.loads(cluster) == {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+    assert found() == []

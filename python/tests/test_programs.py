@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import subprocess
@@ -89,6 +90,8 @@ def test_pip_install_gives_the_package_and_the_console_script(tmp_path: Path) ->
         pytest.skip("SIDEREAL_SKIP_INSTALL is set")
     if PRESET not in ("dev", "release"):
         pytest.skip(f"the package is not built under the preset {PRESET}")
+    # The build has a limit of its own, above that of a test.
+    faulthandler.cancel_dump_traceback_later()
     home = tmp_path / "venv"
     venv.create(home, with_pip=True)
     # What ./dev setup has installed serves here too: nothing is fetched from the network.

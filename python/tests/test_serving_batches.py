@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sidereal import errors
-from sidereal.serving._batching import Batcher, BatchOptions, Waiting
+from sidereal import _native, errors
+from sidereal.serving._batching import Batcher, BatchOptions, Waiting, model_of_callable
 
 
 class Calls:
@@ -55,7 +55,10 @@ def run(test: Callable[[Asked, Batcher], Awaitable[None]], call: Any, **options:
     """Runs a test with a batcher, until all is answered."""
 
     async def body() -> Asked:
-        batcher = Batcher("f", call, BatchOptions(**options))
+        model = model_of_callable(call, ["x"], ["y"])
+        batcher = Batcher(
+            "f", model, ["x"], ["y"], BatchOptions(**options), _native.BatchFigures.make()
+        )
         asked = Asked(batcher)
         await test(asked, batcher)
         await batcher.close()
@@ -205,13 +208,14 @@ def test_a_long_call_leaves_the_loop_free_and_is_waited_for() -> None:
 
     async def test(asked: Asked, batcher: Batcher) -> None:
         asked.ask([1])
-        while not batcher._running:
+        while not batcher.native.is_running:
             await turn()
         asked.ask([2])
         asked.ask([3])
-        late = asked.ask([4], seconds=0)
+        asked.ask([4], seconds=0)
         batcher._sweep()
-        assert late.done is None and not asked.answers.get(0)
+        assert isinstance(asked.answers[3], errors.DeadlineExceededError)
+        assert 0 not in asked.answers
         release.set()
 
     asked = run(test, call)

@@ -258,3 +258,49 @@ def test_servers_of_a_step_train_together(slurm: Slurm) -> None:
     (line,) = slurm.run("-p here -n3", sys.executable, training, str(reserved.ports[0]))
     assert line == {"rank": 0, "total": 3}
     reserved.close()
+
+
+LAUNCHED = """
+import json, os, signal, sys
+
+config = json.loads(os.environ["TF_CONFIG"])
+job, index = config["task"]["type"], config["task"]["index"]
+print(json.dumps({"config": config, "job": os.environ["SLURM_JOB_ID"],
+                  "secret": open(os.environ["SIDEREAL_SECRET_FILE"]).read()}), flush=True)
+if job == "ps":
+    signal.pause()
+sys.exit(int(sys.argv[1]) if index else 0)
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_launch_runs_tasks_on_the_nodes_of_an_allocation(slurm: Slurm, code: int) -> None:
+    (slurm.folder / "launched.py").write_text(LAUNCHED)
+    words = [sys.executable, "-m", "sidereal", "launch", "--on", "slurm", "--workers", "2",
+             "--port", "5000", str(slurm.folder / "launched.py"), str(code)]  # fmt: skip
+    done = subprocess.run(
+        ["salloc", "--quiet", "-p", "here", "-n3", *words], capture_output=True, text=True,
+        timeout=PATIENCE_S, env=slurm.environment, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    facts = {}
+    for line in done.stdout.splitlines():
+        name, _, text = line.partition("] ")
+        if text.startswith("{"):  # srun says how tasks ended.
+            facts[name.removeprefix("[")] = json.loads(text)
+    cluster = {"ps": ["localhost:5000"], "worker": ["localhost:5001", "localhost:5002"]}
+    assert set(facts) == {"ps 0", "worker 0", "worker 1"}
+    assert all(fact["config"]["cluster"] == cluster for fact in facts.values())
+    assert len({fact["secret"] for fact in facts.values()}) == 1
+    assert len({fact["job"] for fact in facts.values()}) == 1
+    assert code == 0 or "worker 1 on localhost failed first: exit code 3" in done.stderr
+
+
+def test_launch_without_an_allocation_says_what_to_do() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "sidereal", "launch", "--on", "slurm", "x.py"],
+        capture_output=True, text=True, timeout=PATIENCE_S, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "SLURM_JOB_ID" in done.stderr and "salloc" in done.stderr

@@ -66,6 +66,12 @@ def test_a_training_writes_its_figures(run, clicks, tmp_path, protocol):
     assert "| variable | shape | optimizer |" in text.tensor_proto.string_val[0].decode()
 
 
+def stale_tags(found):
+    """Those of tables."""
+    return [tag for tag in found.Tags()["scalars"]
+            if tag.startswith("staleness/") and tag != "staleness/other_variables"]
+
+
 def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
     launcher = Launcher([program, "train", "--data", clicks[0], *DEEP, "--epochs", "1000000",
                          "--ps", "1", "--workers", "2", "--tensorboard", tmp_path])
@@ -74,7 +80,8 @@ def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
         until = time.monotonic() + PATIENCE_S
         found = accumulated(tmp_path)
         # Shares are those of what was between two looks.
-        while len(found.Tags()["scalars"]) < 14 and time.monotonic() < until:
+        while ("waiting/worker_1" not in found.Tags()["scalars"]
+               or not stale_tags(found)) and time.monotonic() < until:
             found = accumulated(tmp_path)
     finally:
         launcher.clean_up()
@@ -85,6 +92,14 @@ def test_workers_waiting_is_written_while_it_goes(program, clicks, tmp_path):
         for tag in ("steps_per_s", "bytes_in_per_s", "bytes_out_per_s"):
             assert all(event.value >= 0 for event in found.Scalars(f"rates/{tag}/{worker}"))
     assert np.isfinite([event.value for event in found.Scalars("train/loss")]).all()
+    assert stale_tags(found)
+    for tag in stale_tags(found):
+        means = {event.step: event.value for event in found.Scalars(tag)}
+        for event in found.Histograms(f"histogram_of_{tag}"):
+            value = event.histogram_value
+            assert value.num == sum(value.bucket) > 0
+            assert 0 <= value.min <= means[event.step] <= value.max <= value.bucket_limit[-1]
+            assert means[event.step] == pytest.approx(value.sum / value.num, rel=1e-6)
 
 
 def test_a_folder_that_cannot_be_written_ends_it_before_the_first_step(run, clicks, tmp_path):
@@ -97,9 +112,9 @@ def test_a_folder_that_cannot_be_written_ends_it_before_the_first_step(run, clic
 
 def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
     def limited():
-        # A write beyond it fails, as on a full disk.
+        # A write beyond it fails, as on a full disk. The file of the run has room.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
 
     servers, cluster = [], {"ps": [], "worker": []}
     try:
@@ -109,15 +124,15 @@ def test_a_disk_that_is_full_is_told_at_the_end(program, clicks, tmp_path):
                 stdout=subprocess.PIPE, text=True))
             cluster[job].append(servers[-1].stdout.readline().strip())
         finished = subprocess.run(
-            [program, "train", "--data", clicks[0], *SMALL, "--quiet", "--cluster",
-             json.dumps(cluster), "--tensorboard", tmp_path / "logs"],
+            [program, "train", "--data", clicks[0], *SMALL, "--epochs", "30", "--quiet",
+             "--cluster", json.dumps(cluster), "--tensorboard", tmp_path / "logs"],
             capture_output=True, text=True, timeout=PATIENCE_S, preexec_fn=limited)
     finally:
         for server in servers:
             server.kill()
             server.communicate()
     assert finished.returncode == 1, finished.stderr
-    assert "trained on 8000 rows" in finished.stdout
+    assert "trained on 240000 rows" in finished.stdout
     assert "the file of events cannot be written: File too large" in finished.stderr
 
 

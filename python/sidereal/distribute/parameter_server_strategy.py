@@ -227,6 +227,10 @@ class ParameterServerStrategy(Strategy):
         """What a session is made with whose master is a task."""
         return f"grpc://{self._resolver.cluster_spec().task_address(job, task)}"
 
+    def _target_of_status(self) -> str:
+        """Who knows of the whole cluster, for figures."""
+        return self._target("ps", self._ps[0])
+
     def _session_config(self, *filters: str) -> v1.ConfigProto:
         """Options of a session of this strategy that uses these tasks and its master. A step ends
         when all that it changed is there for everybody."""

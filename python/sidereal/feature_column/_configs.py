@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import dtypes
-from . import _categorical, _embedding, _numeric, _sequence
+from . import _categorical, _embedding, _files, _numeric, _sequence
 from ._base import FeatureColumn
 
 _KINDS = {
     each.__name__: each
-    for module in (_categorical, _embedding, _numeric, _sequence)
+    for module in (_categorical, _embedding, _files, _numeric, _sequence)
     for each in vars(module).values()
     if isinstance(each, type) and dataclasses.is_dataclass(each)
 }

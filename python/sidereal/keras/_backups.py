@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint import Checkpoint, counter
-from ..checkpoint_management import STATE_FILE, remove_checkpoint
-from ..checkpoint_manager import CheckpointManager
+from ..checkpoint_management import STATE_FILE, remove_checkpoint, update_checkpoint_state
+from ..checkpoint_manager import Chain, CheckpointManager
 from ._callback import Callback, Logs
 from ._monitors import Monitor
 
@@ -50,12 +50,16 @@ class ModelCheckpoint(Monitor):
         of a checkpoint (sidereal.train.Checkpoint); {epoch} in it, {batch} and the
         names of logs, {val_loss:.2f}, stand for their values. The folder is made.
     save_best_only: only when `monitor` is better than ever, or than `initial_value_threshold`.
+    full_every: of checkpoints, one in so many is whole; those between have what has changed since
+        the one before, of variables on parameter servers, and need it
+        (sidereal.train.CheckpointManager).
     """
 
     def __init__(
         self, filepath: Any, monitor: str = "val_loss", verbose: int = 0,
         save_best_only: bool = False, save_weights_only: bool = False, mode: str = "auto",
-        save_freq: Any = "epoch", initial_value_threshold: float | None = None,
+        save_freq: Any = "epoch", initial_value_threshold: float | None = None, *,
+        full_every: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(monitor, mode, 0)
         self.filepath = os.fspath(filepath)
@@ -65,6 +69,13 @@ class ModelCheckpoint(Monitor):
             raise ValueError(
                 f"ModelCheckpoint: filepath is {self.filepath!r}; with save_weights_only="
                 f"{save_weights_only} it must end with {ending}"
+            )
+        self._chain = Chain(full_every)
+        if not self._chain.is_whole and not (is_prefix and "{" in self.filepath):
+            raise ValueError(
+                f"ModelCheckpoint: full_every={full_every} is of checkpoints that stand on each "
+                f"other, and filepath is {self.filepath!r}: with save_weights_only=True give the "
+                "prefix of a checkpoint, with {epoch} or {batch} in it"
             )
         self.verbose, self.save_freq = verbose, save_freq
         self.save_best_only, self.save_weights_only = save_best_only, save_weights_only
@@ -112,6 +123,10 @@ class ModelCheckpoint(Monitor):
         if self.verbose > 0:
             print(f"\nEpoch {self._epoch + 1}: the model is saved to {file}")
         os.makedirs(os.path.dirname(file) or ".", exist_ok=True)
+        if not self._chain.is_whole:
+            saved = os.path.abspath(self._chain.write(Checkpoint(self.model), file))
+            update_checkpoint_state(os.path.dirname(saved), saved, [saved])
+            return
         save = self.model.save_weights if self.save_weights_only else self.model.save
         save(file, overwrite=True)
 
@@ -141,14 +156,17 @@ class BackupAndRestore(Callback):
 
     backup_dir: a folder of this fit() alone, which is made. delete_checkpoint: what is in it goes
     at the end. `double_checkpoint` changes nothing: one backup is there until the next one is
-    whole.
+    whole. full_every: one backup in so many has all; those between have what has changed since the
+    one before, of variables on parameter servers (sidereal.train.CheckpointManager).
     """
 
     def __init__(
         self, backup_dir: Any, save_freq: Any = "epoch", double_checkpoint: bool = False,
-        delete_checkpoint: bool = True,
+        delete_checkpoint: bool = True, *, full_every: int = 1,
     ) -> None:  # fmt: skip
         super().__init__()
+        Chain(full_every)  # Says here what is wrong with it.
+        self.full_every = full_every
         if not backup_dir:
             raise ValueError("BackupAndRestore: backup_dir is empty; name a folder")
         self.backup_dir, self.save_freq = Path(backup_dir), save_freq
@@ -165,7 +183,9 @@ class BackupAndRestore(Callback):
         saved = Checkpoint(
             model=self.model, epoch=self._next_epoch, step=self._next_step, data=self._position
         )
-        self._manager = CheckpointManager(saved, self.backup_dir, 1, checkpoint_name="backup")
+        self._manager = CheckpointManager(
+            saved, self.backup_dir, 1, checkpoint_name="backup", full_every=self.full_every
+        )
         newest = self._manager.latest_checkpoint
         if newest is None:
             return

@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from .. import _tensorboard, profiler
+from .._staleness import Staleness
 from ._callback import Callback, Logs
 
 #: How often what is written is flushed: so long a page may lag behind.
 _FLUSH_SECS = 5.0
 #: Figures that may wait to be written, before training waits for the disk.
 _MAX_QUEUE = 1000
+#: How often servers are asked while batches end, at most.
+_ASK_SECS = 1.0
 
 
 class TensorBoard(Callback):
@@ -33,6 +36,9 @@ class TensorBoard(Callback):
         those that workers of a strategy sent when they had ended a step; nothing waits for them.
     profile_batch: the number of a batch from 1 on, or (first, last): what runs in this process
         meanwhile, as train/batch_FIRST.trace.json for Chrome's trace viewer. 0: none.
+    write_staleness: on parameter servers, how many changes of other steps came between what steps
+        pulled of a table and what they pushed: mean and histogram of what came since the last
+        time, after each epoch, and with `update_freq` after batches, a second apart at least.
     embeddings_freq: every so many epochs, the tables of Embedding layers for the projector;
         embeddings_metadata: the file with the names of their rows, or a dict of such files by the
         names of layers.
@@ -44,7 +50,8 @@ class TensorBoard(Callback):
         self, log_dir: Any = "logs", histogram_freq: int = 0, write_graph: bool = True,
         write_images: bool = False, write_steps_per_second: bool = False,
         update_freq: Any = "epoch", profile_batch: Any = 0, embeddings_freq: int = 0,
-        embeddings_metadata: str | Mapping[str, str] | None = None,
+        embeddings_metadata: str | Mapping[str, str] | None = None, *,
+        write_staleness: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
         if update_freq not in ("batch", "epoch") and not _is_count(update_freq):
@@ -56,6 +63,9 @@ class TensorBoard(Callback):
         self.histogram_freq, self.embeddings_freq = histogram_freq, embeddings_freq
         self.write_graph, self.write_images = write_graph, write_images
         self.write_steps_per_second = write_steps_per_second
+        self.write_staleness = write_staleness
+        self._staleness: Staleness | None = None
+        self._asked = 0.0
         self.update_freq = 1 if update_freq == "batch" else update_freq
         self.embeddings_metadata = embeddings_metadata
         self._profiled = _batches(profile_batch)
@@ -94,6 +104,10 @@ class TensorBoard(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._is_training = True
+        strategy = self.model.distribute_strategy
+        self._staleness = None
+        if self.write_staleness and strategy is not None:
+            self._staleness = Staleness(strategy._target_of_status())
         layers = _layers_of(self.model) if self.write_graph else None
         if layers is not None:
             writer = self._writer("train")
@@ -130,6 +144,7 @@ class TensorBoard(Callback):
             figures["epoch_steps_per_second"] = (self._seen["train"] - self._epoch_first) / seconds
         self._write("train", figures, epoch)
         self._write("validation", of_validation, epoch)
+        self._write_staleness(epoch if self.update_freq == "epoch" else self._seen["train"])
         if self.histogram_freq and epoch % self.histogram_freq == 0:
             self._write_weights(epoch)
         if self.embeddings_freq and epoch % self.embeddings_freq == 0:
@@ -158,6 +173,8 @@ class TensorBoard(Callback):
                 seconds = max(time.monotonic() - self._batch_began, 1e-9)
                 figures["batch_steps_per_second"] = 1 / seconds
             self._write("train", figures, self._seen["train"])
+            if time.monotonic() - self._asked >= _ASK_SECS:
+                self._write_staleness(self._seen["train"])
         if self._is_profiling and self._seen["train"] >= self._profiled[1]:
             self._end_profile()
 
@@ -191,6 +208,12 @@ class TensorBoard(Callback):
     def _end_profile(self) -> None:
         self._is_profiling = False
         profiler.stop()
+
+    def _write_staleness(self, step: int) -> None:
+        self._asked = time.monotonic()
+        if self._staleness is not None:
+            for summary in self._staleness.summaries():
+                self._writer("train").add_summary(summary, step)
 
     # --- Weights.
 

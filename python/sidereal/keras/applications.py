@@ -26,7 +26,8 @@ class Features:
     """What a model knows of a sample: its inputs, their embeddings and the linear part.
 
     fields, rows: columns of ids, and the rows of the table that these are numbers of. dense_width:
-    numbers beside them. time: ids of a history. l2_embedding: times the sum of squares of
+    numbers beside them. time: ids of a history. padded: ids may be -1, which stands for none, as
+    those of cells with several values have it: zeros. l2_embedding: times the sum of squares of
     embeddings; l2_linear: of the weights of the linear part.
 
     Other inputs are a class of one's own, whose looked_up() gives the rows of each field.
@@ -34,13 +35,14 @@ class Features:
 
     def __init__(
         self, fields: int, rows: int, *, dense_width: int = 0, time: int = 0,
-        embedding_dim: int = 16, embeddings_initializer: Any = None, l2_embedding: float = 0.0,
-        l2_linear: float = 0.0,
+        padded: bool = False, embedding_dim: int = 16, embeddings_initializer: Any = None,
+        l2_embedding: float = 0.0, l2_linear: float = 0.0,
     ) -> None:  # fmt: skip
         for name, value in (("fields", fields), ("rows", rows), ("embedding_dim", embedding_dim)):
             if not isinstance(value, int) or value <= 0:
                 raise ValueError(f"{name} is {value!r}; it must be a positive integer")
         self.fields, self.rows, self.dim, self.time = fields, rows, embedding_dim, time
+        self._padded = padded
         if embeddings_initializer is None:
             embeddings_initializer = initializers.RandomNormal(stddev=0.01)
         self._initializer = embeddings_initializer
@@ -68,7 +70,11 @@ class Features:
 
     def looked_up(self, table: Any) -> Any:
         """The rows of a sample in a table: [batch, fields, its width]."""
-        return table(self.ids)
+        if not self._padded:
+            return table(self.ids)
+        rows = table(math.maximum(self.ids, array.zeros_like(self.ids)))
+        is_there = math.cast(self.ids >= 0, rows.dtype)
+        return rows * array.expand_dims(is_there, -1)
 
     def embeddings(self, dim: int | None = None) -> Any:
         """[batch, fields, dim]"""
@@ -347,7 +353,10 @@ def NCF(
     of embeddings beside a tower over others."""
     head = _Head(features, name=name, **options)
     user, item = features.sides(1)
-    own = layers.Embedding(features.rows, features.dim, initializers.RandomNormal(stddev=0.01))
+    own = layers.Embedding(
+        features.rows, features.dim, initializers.RandomNormal(stddev=0.01),
+        name="embedding_of_tower",
+    )  # fmt: skip
     deep = head.tower(layers.Flatten()(features.looked_up(own)), hidden_units)
     both = layers.Concatenate()([layers.Flatten()(user * item), deep])
     return head.model(head.logit(both))

@@ -122,6 +122,19 @@ def _of_pairs(function: Callable[..., Any], equal: bool = False) -> Callable[...
     return loss
 
 
+def pairwise_logistic(y_true: Any, y_pred: Any) -> Any:
+    """Of lists [batch, n] of scores: for each two of a list of which one has the higher label
+    log(1 + exp(lower - higher)), and the mean of those (TensorFlow Ranking has it). Labels below 0
+    stand for places without an item."""
+    y_true, y_pred = pair("pairwise_logistic()", y_true, y_pred, True)
+    higher, lower = array.expand_dims(y_true, -1), array.expand_dims(y_true, -2)
+    pairs = math.logical_and(math.greater(higher, lower), math.greater_equal(lower, 0.0))
+    counts = math.cast(pairs, y_pred.dtype)
+    gaps = math.subtract(array.expand_dims(y_pred, -2), array.expand_dims(y_pred, -1))
+    losses = math.reduce_sum(math.multiply(math.softplus(gaps), counts), axis=[-2, -1])
+    return math.divide_no_nan(losses, math.reduce_sum(counts, axis=[-2, -1]))
+
+
 _of_equal_pairs = functools.partial(_of_pairs, equal=True)
 
 mean_squared_error = _of_pairs(nn.mean_squared_error)
@@ -351,6 +364,7 @@ MeanAbsolutePercentageError = _class("MeanAbsolutePercentageError", mean_absolut
 MeanSquaredLogarithmicError = _class("MeanSquaredLogarithmicError", mean_squared_logarithmic_error)
 Huber = _class("Huber", huber, "huber_loss")
 LogCosh = _class("LogCosh", log_cosh)
+PairwiseLogistic = _class("PairwiseLogistic", pairwise_logistic)
 Hinge = _class("Hinge", hinge)
 SquaredHinge = _class("SquaredHinge", squared_hinge)
 CategoricalHinge = _class("CategoricalHinge", categorical_hinge)
@@ -380,13 +394,14 @@ _CLASSES = (
     MeanSquaredError, MeanAbsoluteError, MeanAbsolutePercentageError, MeanSquaredLogarithmicError,
     Huber, LogCosh, Hinge, SquaredHinge, CategoricalHinge, Poisson, KLDivergence,
     CosineSimilarity, BinaryCrossentropy, BinaryFocalCrossentropy, CategoricalCrossentropy,
-    CategoricalFocalCrossentropy, SparseCategoricalCrossentropy,
+    CategoricalFocalCrossentropy, SparseCategoricalCrossentropy, PairwiseLogistic,
 )  # fmt: skip
 _FUNCTIONS = (
     mean_squared_error, mean_absolute_error, mean_absolute_percentage_error,
     mean_squared_logarithmic_error, huber, log_cosh, hinge, squared_hinge, categorical_hinge,
     poisson, kl_divergence, cosine_similarity, binary_crossentropy, binary_focal_crossentropy,
     categorical_crossentropy, categorical_focal_crossentropy, sparse_categorical_crossentropy,
+    pairwise_logistic,
 )  # fmt: skip
 #: Keras' short names of functions.
 ALIASES = {
@@ -402,12 +417,12 @@ __all__ = [
     "BCE", "KLD", "MAE", "MAPE", "MSE", "MSLE", "BinaryCrossentropy", "BinaryFocalCrossentropy",
     "CategoricalCrossentropy", "CategoricalFocalCrossentropy", "CategoricalHinge",
     "CosineSimilarity", "Hinge", "Huber", "KLDivergence", "LogCosh", "Loss", "MeanAbsoluteError",
-    "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError", "Poisson",
-    "Reduction", "SparseCategoricalCrossentropy", "SquaredHinge", "bce", "binary_crossentropy",
-    "binary_focal_crossentropy", "categorical_crossentropy", "categorical_focal_crossentropy",
-    "categorical_hinge", "cosine_similarity", "deserialize", "get", "hinge", "huber",
-    "kl_divergence", "kld", "kullback_leibler_divergence", "log_cosh", "logcosh", "mae", "mape",
-    "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_error",
-    "mean_squared_logarithmic_error", "mse", "msle", "poisson", "serialize",
-    "sparse_categorical_crossentropy", "squared_hinge",
+    "MeanAbsolutePercentageError", "MeanSquaredError", "MeanSquaredLogarithmicError",
+    "PairwiseLogistic", "Poisson", "Reduction", "SparseCategoricalCrossentropy", "SquaredHinge",
+    "bce", "binary_crossentropy", "binary_focal_crossentropy", "categorical_crossentropy",
+    "categorical_focal_crossentropy", "categorical_hinge", "cosine_similarity", "deserialize",
+    "get", "hinge", "huber", "kl_divergence", "kld", "kullback_leibler_divergence", "log_cosh",
+    "logcosh", "mae", "mape", "mean_absolute_error", "mean_absolute_percentage_error",
+    "mean_squared_error", "mean_squared_logarithmic_error", "mse", "msle", "pairwise_logistic",
+    "poisson", "serialize", "sparse_categorical_crossentropy", "squared_hinge",
 ]  # fmt: skip

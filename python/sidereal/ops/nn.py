@@ -27,16 +27,24 @@ from .math import (
 )
 from .nn_spatial import *  # noqa: F403
 from .nn_spatial import __all__ as _spatial
+from .sampled_losses import (
+    compute_accidental_hits,
+    in_batch_softmax_loss,
+    nce_loss,
+    pairwise_logistic_loss,
+    sampled_softmax_loss,
+)
 from .sorting import in_top_k, top_k
 
 __all__ = [
-    "batch_normalization", "bias_add", "compute_average_loss", "cosine_similarity", "crelu",
-    "dropout", "elu", "fused_batch_norm", "gelu", "hard_sigmoid", "hard_swish", "hinge", "huber",
-    "l2_loss", "l2_normalize", "layer_norm", "leaky_relu", "log_loss", "log_sigmoid",
-    "log_softmax", "mean_absolute_error", "mean_squared_error", "mish", "moments",
-    "normalize_moments", "relu", "relu6", "selu", "sigmoid", "sigmoid_cross_entropy_with_logits",
-    "silu", "softmax", "softmax_cross_entropy_with_logits", "softplus", "softsign",
-    "sparse_softmax_cross_entropy_with_logits", "swish", "tanh",
+    "batch_normalization", "bias_add", "compute_accidental_hits", "compute_average_loss",
+    "cosine_similarity", "crelu", "dropout", "elu", "fused_batch_norm", "gelu", "hard_sigmoid",
+    "hard_swish", "hinge", "huber", "in_batch_softmax_loss", "l2_loss", "l2_normalize",
+    "layer_norm", "leaky_relu", "log_loss", "log_sigmoid", "log_softmax", "mean_absolute_error",
+    "mean_squared_error", "mish", "moments", "nce_loss", "normalize_moments",
+    "pairwise_logistic_loss", "relu", "relu6", "sampled_softmax_loss", "selu", "sigmoid",
+    "sigmoid_cross_entropy_with_logits", "silu", "softmax", "softmax_cross_entropy_with_logits",
+    "softplus", "softsign", "sparse_softmax_cross_entropy_with_logits", "swish", "tanh",
     "weighted_cross_entropy_with_logits", "zero_fraction", "embedding_lookup",
     "embedding_lookup_sparse", "in_top_k", "safe_embedding_lookup_sparse", "top_k", *_spatial,
 ]

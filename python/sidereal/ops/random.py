@@ -16,17 +16,23 @@ set_seed() with that seed.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import dtypes, errors
 from .._dispatch import align, apply, convert, state
+from .._native import Output
+from . import array
 from . import math as _math
+from .control import while_loop
+from .sorting import unique as unique_of
 
 __all__ = [
-    "bernoulli", "categorical", "normal", "set_seed", "stateless_normal",
-    "stateless_truncated_normal", "stateless_uniform", "truncated_normal", "uniform",
+    "bernoulli", "categorical", "log_uniform_candidate_sampler", "normal", "set_seed",
+    "stateless_normal", "stateless_truncated_normal", "stateless_uniform", "truncated_normal",
+    "uniform", "uniform_candidate_sampler",
 ]
 
 #: The graph's seed of an op that has a seed of its own where set_seed() was not called.
@@ -135,6 +141,8 @@ def _extents(shape: Any) -> list[int] | None:
 def _value(x: Any) -> Any:
     if isinstance(x, int):
         return x
+    if isinstance(x, Output):
+        return None
     if hasattr(x, "numpy"):
         return x.numpy()
     return x if hasattr(x, "__array__") and not hasattr(x, "graph") else None
@@ -297,3 +305,100 @@ def stateless_truncated_normal(
     """As truncated_normal(), the same values for the same two integers of `seed` in every call.
     TensorFlow: tf.random.stateless_truncated_normal."""
     return _stateless("TruncatedNormal", shape, seed, mean, stddev, dtype, name)
+
+
+# --- Candidates, of which a softmax over many classes is learned.
+
+
+def log_uniform_candidate_sampler(
+    true_classes: Any, num_true: int, num_sampled: int, unique: bool, range_max: int,
+    seed: int | None = None, name: str | None = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Classes below `range_max`, those of small numbers more often, as if class k were the k-th in
+    popularity: by log((k + 2) / (k + 1)) / log(range_max + 1) (TensorFlow:
+    tf.random.log_uniform_candidate_sampler).
+
+    Gives (sampled_candidates int64 [num_sampled], true_expected_count float32 like
+    `true_classes` [batch, num_true], sampled_expected_count [num_sampled]): how often each class
+    was to be expected among the sampled ones. unique: draws until there are num_sampled different
+    ones."""
+    log_range = math.log1p(range_max)
+
+    def draw(count: int) -> Any:
+        drawn = uniform([count], dtype="float64", seed=seed)
+        ids = _math.cast(_math.floor(_math.expm1(_math.multiply(drawn, log_range))), "int64")
+        return _math.minimum(ids, convert(range_max - 1, "int64"))
+
+    def share(classes: Any) -> Any:
+        k = _math.cast(classes, "float64")
+        odds = _math.log1p(_math.reciprocal(_math.add(k, 1.0)))
+        return _math.multiply(odds, 1.0 / log_range)
+
+    return _candidates(true_classes, num_true, num_sampled, unique, range_max, draw, share, name)
+
+
+def uniform_candidate_sampler(
+    true_classes: Any, num_true: int, num_sampled: int, unique: bool, range_max: int,
+    seed: int | None = None, name: str | None = None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """As log_uniform_candidate_sampler(), each class as often as another (TensorFlow:
+    tf.random.uniform_candidate_sampler)."""
+
+    def draw(count: int) -> Any:
+        return uniform([count], 0, range_max, "int64", seed)
+
+    def share(classes: Any) -> Any:
+        zeros = _math.multiply(_math.cast(classes, "float64"), 0.0)
+        return _math.add(zeros, 1.0 / range_max)
+
+    return _candidates(true_classes, num_true, num_sampled, unique, range_max, draw, share, name)
+
+
+def _candidates(
+    true_classes: Any, num_true: int, num_sampled: int, is_unique: bool, range_max: int,
+    draw: Callable[[int], Any], share: Callable[[Any], Any], name: str | None,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    if num_sampled < 1 or num_true < 1 or range_max < 1:
+        raise ValueError(
+            f"num_sampled is {num_sampled}, num_true {num_true} and range_max {range_max}; all "
+            "must be positive"
+        )
+    if is_unique and num_sampled > range_max:
+        raise ValueError(
+            f"num_sampled is {num_sampled}, and there are only {range_max} classes that could be "
+            "different"
+        )
+    true = convert(true_classes)
+    if true.shape is not None and len(true.shape) == 2 and true.shape[1] not in (-1, num_true):
+        raise ValueError(f"true_classes has the shape {tuple(true.shape)}; num_true is {num_true}")
+    if not is_unique:
+        sampled = draw(num_sampled)
+
+        def expected(classes: Any) -> Any:
+            return _math.multiply(share(classes), float(num_sampled))
+    else:
+        # Many at once; what was drawn behind the last new one is as if it had not been.
+        count = max(64, 2 * num_sampled)
+        (drawn,) = while_loop(
+            lambda ids: _math.less(array.size(unique_of(ids).y), num_sampled),
+            lambda ids: (array.concat([ids, draw(count)], 0),),
+            (draw(count),),
+            shape_invariants=([None],),
+        )
+        ids, numbers = unique_of(drawn)
+        sampled = array.ensure_shape(ids[:num_sampled], [num_sampled])
+        first = _math.reduce_min(
+            _math.where(
+                _math.equal(numbers, num_sampled - 1),
+                array.range(convert(0), array.shape(numbers)[0], convert(1)),
+                array.shape(numbers)[0],
+            )
+        )
+        tries = _math.cast(_math.add(first, 1), "float64")
+
+        def expected(classes: Any) -> Any:
+            never = _math.multiply(tries, _math.log1p(_math.negative(share(classes))))
+            return _math.negative(_math.expm1(never))
+
+    found = [_math.cast(expected(each), "float32") for each in (true, sampled)]
+    return apply("StopGradient", (sampled,), None, name=name), found[0], found[1]

@@ -1,27 +1,26 @@
-"""TensorFlow Serving's gRPC services, PredictionService and ModelService, and grpc.health.v1."""
+"""TensorFlow Serving's gRPC services, PredictionService and ModelService, and grpc.health.v1.
+
+Predictions are answered by the native front, without Python. What is here says what it serves, and
+answers the rest: metadata, statuses, and why there is no such model, version or signature.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from google.protobuf.message import DecodeError
 
-from .. import errors
-from . import _json
+from .. import _native, errors
 from ._metrics import Metrics
-from ._models import STATES, Model, Signature, Version
-from ._tensors import fill, fill_info, kind_of, messages, to_array
+from ._models import STATES, Model, Version
+from ._tensors import fill_info, messages
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-
-Handler = Callable[[Any, Any], Awaitable[Any]]
+_INTERNAL = 13
 
 
 @dataclass(frozen=True)
@@ -41,155 +40,101 @@ class Grpc:
     ) -> None:
         self._model, self._metrics = model, metrics
         self._timeout_s, self._limits = timeout_s, limits
-        self.health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", limits.message_bytes),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-            ],
-            maximum_concurrent_rpcs=limits.calls,
-        )
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
-        self._server.add_generic_rpc_handlers(
-            (
-                self._service(
-                    PREDICTION_SERVICE,
-                    Predict=(self._predict, messages.PredictRequest),
-                    GetModelMetadata=(self._metadata, messages.GetModelMetadataRequest),
-                ),
-                self._service(
-                    MODEL_SERVICE,
-                    GetModelStatus=(self._statuses, messages.GetModelStatusRequest),
-                ),
-            )
-        )
+        self._loop = asyncio.get_running_loop()
+        self._front: _native.GrpcFront | None = None
+        self._methods: dict[str, tuple[Callable[[Any], Any], Any]] = {
+            "Predict": (self._predict, messages.PredictRequest),
+            "GetModelMetadata": (self._metadata, messages.GetModelMetadataRequest),
+            "GetModelStatus": (self._statuses, messages.GetModelStatusRequest),
+        }
 
-    def _service(self, name: str, **methods: tuple[Handler, Any]) -> Any:
-        return grpc.method_handlers_generic_handler(
-            name,
-            {
-                method: grpc.unary_unary_rpc_method_handler(
-                    self._told(method, handler),
-                    request_deserializer=kind.FromString,
-                    response_serializer=lambda answer: answer.SerializeToString(),
-                )
-                for method, (handler, kind) in methods.items()
-            },
-        )
+    async def listen(self, address: str, files: tuple[str, str, str] | None = None) -> int:
+        """Listens, and gives the port. files: certificate, key and authority; without them every
+        client that can connect may ask. UnavailableError where that is not possible."""
+        certificate, key, authority = files or ("", "", "")
 
-    def _told(self, method: str, handler: Handler) -> Handler:
-        """A handler whose errors are the call's status, and which is counted."""
+        def start() -> _native.GrpcFront:
+            return _native.GrpcFront.start(
+                address, certificate_file=certificate, key_file=key, ca_file=authority,
+                insecure=files is None, message_bytes=self._limits.message_bytes,
+                calls=self._limits.calls, timeout_s=self._timeout_s, others=self._came,
+            )  # fmt: skip
 
-        async def run(request: Any, context: Any) -> Any:
-            began = time.perf_counter()
-            code, message = grpc.StatusCode.OK, ""
-            try:
-                return await handler(request, context)
-            except errors.Error as error:
-                code, message = _CODES.get(error.code, grpc.StatusCode.UNKNOWN), error.message
-            except asyncio.CancelledError:
-                code = grpc.StatusCode.CANCELLED
-                raise
-            except Exception as error:  # noqa: BLE001 - whoever asked is told.
-                code = grpc.StatusCode.INTERNAL
-                message = f"{type(error).__name__}: {error}"
-            finally:
-                self._metrics.answered("grpc", method, code.name, time.perf_counter() - began)
-            return await context.abort(code, message)
-
-        return run
-
-    async def listen(self, address: str, credentials: Any = None) -> int:
-        """Listens, and gives the port. UnavailableError where that is not possible."""
         try:
-            if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
+            self._front = front = await self._loop.run_in_executor(None, start)
+        except errors.AlreadyExistsError as error:
             raise errors.UnavailableError(
-                f"nothing can listen at {address} ({error}); is something there already?"
+                f"nothing can listen at {address} ({error.message}); is something there already?"
             ) from None
-        await self._server.start()
-        return int(port)
+        self._metrics.front = front
+        self.serve(self._model.current)
+        self.tell_health(True)
+        return front.port
 
-    async def tell_health(self, is_ready: bool) -> None:
+    def serve(self, version: Version | None) -> None:
+        """From now on predictions are those of a version."""
+        if self._front is None:
+            return
+        if version is None:
+            self._front.serve_nothing()
+            return
+        signatures = []
+        for name, signature in version.signatures.items():
+            assert signature.batcher is not None  # It is served.
+            inputs = [
+                (key, kind, [-1 if extent is None else extent for extent in shape])
+                for key, (kind, shape) in signature.inputs.items()
+            ]
+            signatures.append((name, inputs, list(signature.outputs), signature.batcher.native))
+        self._front.serve(
+            self._model.name, version.number, list(self._model.labels), signatures
+        )
+
+    def tell_health(self, is_ready: bool) -> None:
         """What grpc.health.v1 says of this server and its services."""
-        status = health_pb2.HealthCheckResponse
-        said = status.SERVING if is_ready else status.NOT_SERVING
-        for service in ("", PREDICTION_SERVICE, MODEL_SERVICE, self._model.name):
-            await self.health.set(service, said)
+        if self._front is not None:
+            for service in ("", PREDICTION_SERVICE, MODEL_SERVICE, self._model.name):
+                self._front.tell_health(service, is_ready)
 
     async def close(self, drain_s: float) -> None:
         """Takes no more calls, and ends when those that there are were answered."""
-        await self.health.enter_graceful_shutdown()
-        await self._server.stop(drain_s)
+        if self._front is not None:
+            self.tell_health(False)
+            await self._loop.run_in_executor(None, self._front.stop, drain_s)
 
     # ---- methods --------------------------------------------------------------------------------
+
+    def _came(self, call: _native.OtherCall) -> None:
+        """A call that is not the front's, on a thread of it."""
+        self._loop.call_soon_threadsafe(self._answer, call)
+
+    def _answer(self, call: _native.OtherCall) -> None:
+        handler, kind = self._methods[call.method]
+        try:
+            call.reply(handler(kind.FromString(call.request)).SerializeToString())
+        except errors.Error as error:
+            call.refuse(error.code, error.message)
+        except DecodeError as error:
+            why = f"the request is no message of {call.method}: {error}"
+            call.refuse(errors.InvalidArgumentError.code, why)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told.
+            call.refuse(_INTERNAL, f"{type(error).__name__}: {error}")
 
     def _find(self, spec: Any) -> Version:
         version, label = _choice(spec)
         return self._model.find(spec.name or self._model.name, version, label)
 
-    async def _predict(self, request: Any, context: Any) -> Any:
-        version = self._find(request.model_spec)
-        signature = version.signature(request.model_spec.signature_name)
-        columns = self._columns(signature, request.inputs)
-        wanted = list(request.output_filter)
-        for name in wanted:
-            if name not in signature.outputs:
-                raise errors.InvalidArgumentError(
-                    f"signature '{signature.name}' has no output '{name}' but "
-                    f"{', '.join(signature.outputs)}; see output_filter"
-                )
-        left = context.time_remaining()
-        timeout = self._timeout_s if left is None else min(left, self._timeout_s)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(outputs: Any, error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(outputs)
-
-        waiting = signature.submit(columns, time.monotonic() + timeout, done)
-        try:
-            outputs = await future
-        except asyncio.CancelledError:
-            waiting.cancel()
-            raise
-        answer = messages.PredictResponse()
-        for name, array in outputs.items():
-            if not wanted or name in wanted:
-                fill(answer.outputs[name], array)
-        self._fill_spec(answer.model_spec, version, signature.name)
-        return answer
-
-    def _columns(self, signature: Signature, given: Any) -> dict[str, Any]:
-        if given.keys() != signature.inputs.keys():
-            raise errors.InvalidArgumentError(
-                f"signature '{signature.name}' takes {', '.join(signature.inputs)}; given are "
-                f"{', '.join(given) or 'none'}"
-            )
-        columns = {}
-        for name, (kind, shape) in signature.inputs.items():
-            array = to_array(name, given[name], self._limits.message_bytes)
-            found = kind_of(array.dtype)
-            if found != kind:
-                raise errors.InvalidArgumentError(f"'{name}' takes {kind}, and not {found}")
-            _json.check_shape(name, array.shape, shape)
-            columns[name] = array
-        return columns
+    def _predict(self, request: Any) -> Any:
+        """Says why the front does not know what is asked for."""
+        self._find(request.model_spec).signature(request.model_spec.signature_name)
+        raise errors.UnavailableError(f"the version of '{self._model.name}' changes; ask again")
 
     def _fill_spec(self, spec: Any, version: Version, signature: str) -> None:
         spec.name = self._model.name
         spec.version.value = version.number
         spec.signature_name = signature
 
-    async def _metadata(self, request: Any, context: Any) -> Any:
+    def _metadata(self, request: Any) -> Any:
         version = self._find(request.model_spec)
         for field in request.metadata_field:
             if field != "signature_def":
@@ -211,7 +156,7 @@ class Grpc:
         self._fill_spec(answer.model_spec, version, "")
         return answer
 
-    async def _statuses(self, request: Any, context: Any) -> Any:
+    def _statuses(self, request: Any) -> Any:
         spec = request.model_spec
         version, label = _choice(spec)
         name = spec.name or self._model.name

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
-from .. import errors, saved_model
+from .. import _native, errors, saved_model
+from .._dispatch import ENGINE
 from .._predictors import Predictor, kind_of, open_signatures
 from ..checkpoint_management import latest_checkpoint
 from . import _json
-from ._batching import Batcher, BatchOptions, Done, Waiting
+from ._batching import Batcher, BatchOptions, Done, Waiting, model_of_callable
 from ._metrics import Metrics
 from ._tensors import number_of
 
@@ -172,6 +173,17 @@ class _OneCheckpoint(FileSource):
 # ---- versions ------------------------------------------------------------------------------------
 
 
+def _model_of(predictor: Predictor) -> _native.ServedModel:
+    """What is called for a predictor: its function where that needs no Python, compiled."""
+    parts = None if predictor.function is None else predictor.function.as_computation()
+    if parts is not None:
+        try:
+            return _native.ServedModel.of_function(*parts, ENGINE)
+        except errors.FailedPreconditionError as error:
+            _log.info("%s: called by Python, as %s", predictor.where, error.message)
+    return model_of_callable(predictor.call, list(predictor.inputs), list(predictor.outputs))
+
+
 class Signature:
     """What a version computes under a name, in batches."""
 
@@ -180,6 +192,7 @@ class Signature:
         self.predictor = predictor
         self.inputs = predictor.inputs
         self.outputs = predictor.outputs
+        self.model = _model_of(predictor)
         self.batcher: Batcher | None = None
 
     @property
@@ -250,7 +263,7 @@ class Model:
     ) -> None:  # fmt: skip
         self.name = name
         self._source, self._batching, self._metrics = source, batching, metrics
-        self._labels, self._poll_s = labels, poll_s
+        self.labels, self._poll_s = labels, poll_s
         self.current: Version | None = None
         #: The ones that are of interest beside the current one, newest first.
         self._others: list[Version] = []
@@ -285,8 +298,9 @@ class Model:
             raise
         for signature in signatures.values():
             signature.batcher = Batcher(
-                signature.name, signature.predictor.call, self._batching, self._metrics.called
-            )
+                signature.name, signature.model, list(signature.inputs), list(signature.outputs),
+                self._batching, self._metrics.batches,
+            )  # fmt: skip
         version.signatures, version.state = signatures, "AVAILABLE"
         before, self.current, self._mark = self.current, version, found.mark
         self._others = [one for one in self._others if one is not version]
@@ -348,9 +362,9 @@ class Model:
         current = self.current
         if name != self.name:
             raise errors.NotFoundError(f"there is no model '{name}' here but '{self.name}'")
-        if label is not None and label not in self._labels:
+        if label is not None and label not in self.labels:
             raise errors.NotFoundError(
-                f"model '{name}' has no label '{label}' but {', '.join(self._labels) or 'none'} "
+                f"model '{name}' has no label '{label}' but {', '.join(self.labels) or 'none'} "
                 "(--labels)"
             )
         if current is None or (version is not None and version != current.number):

@@ -123,7 +123,7 @@ class Rest:
         self, request: Request, what: str, status: int, body: bytes, began: float,
         content_type: str = JSON,
     ) -> None:  # fmt: skip
-        self._metrics.answered("rest", what, str(status), time.perf_counter() - began)
+        self._metrics.answered(what, str(status), time.perf_counter() - began)
         request.reply(status, body, content_type)
 
     def _fail(self, request: Request, what: str, error: BaseException, began: float) -> None:

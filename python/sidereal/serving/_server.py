@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-import grpc
 
 from .. import errors
 from ._batching import BatchOptions
@@ -33,14 +29,6 @@ class Tls:
         made.verify_mode = ssl.CERT_REQUIRED
         made.load_cert_chain(self.certificate_file, self.key_file)
         return made
-
-    def credentials(self) -> Any:
-        key, certificate, authority = (
-            Path(file).read_bytes() for file in (self.key_file, self.certificate_file, self.ca_file)
-        )
-        return grpc.ssl_server_credentials(
-            [(key, certificate)], root_certificates=authority, require_client_auth=True
-        )
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ class ModelServer:
             HttpLimits(
                 body_bytes=options.request_bytes_max, connections=options.connections_max
             ),
-            lambda status: self.metrics.answered("rest", "refused", str(status), None),
+            lambda status: self.metrics.answered("refused", str(status), None),
         )  # fmt: skip
         self._grpc: Grpc | None = None
         #: Where it listens, once it does; None where it does not.
@@ -92,6 +80,7 @@ class ModelServer:
     async def start(self) -> None:
         """Loads the model, then listens. Errors: what keeps it from that."""
         options = self._options
+        self.model.on_change = self._changed
         await self.model.start()
         tls = None if options.tls is None else options.tls.context()
         if options.grpc_port is not None:
@@ -99,11 +88,11 @@ class ModelServer:
                 self.model, self.metrics, options.timeout_s,
                 GrpcLimits(options.request_bytes_max, options.connections_max),
             )  # fmt: skip
-            credentials = None if options.tls is None else options.tls.credentials()
+            files = options.tls
             self.grpc_port = await self._grpc.listen(
-                f"{_bracketed(options.host)}:{options.grpc_port}", credentials
+                f"{_bracketed(options.host)}:{options.grpc_port}",
+                None if files is None else (files.certificate_file, files.key_file, files.ca_file),
             )
-            await self._grpc.tell_health(True)
         if options.rest_port is not None:
             try:
                 self.rest_port = await self._http.listen(options.host, options.rest_port, tls)
@@ -112,6 +101,10 @@ class ModelServer:
                     f"nothing can listen at {options.host}:{options.rest_port} "
                     f"({error.strerror or error}); give another --rest-port"
                 ) from None
+
+    def _changed(self) -> None:
+        if self._grpc is not None:
+            self._grpc.serve(self.model.current)
 
     async def close(self) -> None:
         """Refuses what is new, answers what was asked within drain_s, and ends."""

@@ -13,6 +13,8 @@ import numpy as np
 
 from .. import errors
 from .._run_metadata import RunOptions, Timeline
+from .._staleness import Staleness
+from ..security import SecurityOptions
 from . import summary as _summary
 from .graph import get_default_graph
 from .session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
@@ -300,6 +302,57 @@ class StepCounterHook(SessionRunHook):
             value = _summary.Summary.Value(tag=self._tag, simple_value=rate)
             self._writer.add_summary(_summary.Summary(value=[value]), step)
         _log.info("%s: %g", self._tag, rate)
+
+
+class StalenessHook(SessionRunHook):
+    """Writes how old what steps compute with is, to `output_dir` or with `summary_writer`: of each
+    table of parameter servers, how many changes of other steps came between what steps pulled and
+    what they pushed; mean and histogram of what came since the last time.
+
+    target: of the server that is asked who is in the cluster, `server.target`. security: as that of
+    the session.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        every_n_steps: int | None = 100,
+        every_n_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+        security: SecurityOptions | None = None,
+    ) -> None:
+        if (every_n_steps is None) == (every_n_secs is None):
+            raise ValueError("exactly one of every_n_steps and every_n_secs should be provided.")
+        if (output_dir is None) == (summary_writer is None):
+            raise ValueError("exactly one of output_dir and summary_writer should be provided.")
+        self._timer = SecondOrStepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
+        self._output_dir = output_dir
+        self._writer = summary_writer
+        self._staleness = Staleness(target, security)
+
+    def begin(self) -> None:
+        self._step = step_of_default_graph(self)
+        if self._writer is None and self._output_dir:
+            self._writer = writer_of(self._output_dir)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(self._step)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = int(run_values.results) + 1
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._write(step)
+
+    def end(self, session: Any) -> None:
+        self._write(int(session.run(self._step)))
+
+    def _write(self, step: int) -> None:
+        if self._writer is None:
+            return
+        for summary in self._staleness.summaries():
+            self._writer.add_summary(summary, step)
 
 
 class SummarySaverHook(SessionRunHook):

@@ -25,7 +25,6 @@ import numpy as np
 
 from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
-from .._checkpoint_chain import needed_by
 from . import meta_graph as _meta_graph
 from .graph import Graph, GraphKeys, constant, get_default_graph, group, placeholder
 from .meta_graph import meta_graph_filename
@@ -337,7 +336,7 @@ class Saver:
     def _base_of(self, prefix: str) -> str | None:
         """What a new checkpoint may stand on; None: it is to be whole."""
         base = self._base
-        if base is None or os.path.abspath(prefix) in needed_by([base]):
+        if base is None or os.path.abspath(prefix) in _checkpoints.needed_by([base]):
             return None
         if os.path.dirname(os.path.abspath(base)) != os.path.dirname(os.path.abspath(prefix)):
             return None
@@ -362,7 +361,7 @@ class Saver:
             for old, made in leaving:
                 if made > self._next_kept:
                     self._next_kept += self._every_s
-                    stays |= needed_by([old])
+                    stays |= _checkpoints.needed_by([old])
             for old, _ in leaving:
                 if os.path.abspath(old) not in stays:
                     _checkpoints.remove_checkpoint(old, suffix)
@@ -370,7 +369,7 @@ class Saver:
     def _take_leave(self) -> None:
         """Takes those off the list that are too many, and that no newer one stands on."""
         newest = self._last[-self._max_to_keep :]
-        needed = needed_by(path for path, _ in newest)
+        needed = _checkpoints.needed_by(path for path, _ in newest)
         older = self._last[: -self._max_to_keep]
         held = [one for one in older if os.path.abspath(one[0]) in needed]
         self._leaving += [one for one in older if one not in held]

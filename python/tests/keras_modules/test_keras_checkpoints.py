@@ -376,3 +376,18 @@ def test_a_backup_that_lacks_a_file_is_no_reason_to_begin_anew(tmp_path: Path) -
         mlp().fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], **FIT)
     lost.write_bytes(kept)
     assert mlp().fit(X, Y, epochs=3, callbacks=[BackupAndRestore(tmp_path)], **FIT).epoch == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda at: ModelCheckpoint(at / "{epoch}", save_weights_only=True, full_every=0),
+         "full_every is 0"),
+        (lambda at: ModelCheckpoint(at / "{epoch}.keras", full_every=2), "prefix of a checkpoint"),
+        (lambda at: ModelCheckpoint(at / "w", save_weights_only=True, full_every=2), "{epoch}"),
+        (lambda at: BackupAndRestore(at, full_every=1.5), "full_every is 1.5"),
+    ],
+)  # fmt: skip
+def test_what_full_every_cannot_be(tmp_path: Path, make: Callable[[Path], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        make(tmp_path)

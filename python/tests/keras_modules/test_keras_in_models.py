@@ -180,10 +180,11 @@ def test_every_layer_is_in_the_table() -> None:
     known = {re.split("[ ,]", name)[0] for name in LAYERS}
     made = {name for name in layers.__all__ if isinstance(getattr(layers, name), type)}
     # Bases, what is only in models of Keras, and what is told by other arguments or tested on
-    # text, in test_preprocessing_cluster.py, or by feature columns, in test_feature_column.py.
+    # text, in test_preprocessing_cluster.py and test_feature_definitions.py, or by feature columns,
+    # in test_feature_column.py.
     others = {
-        "CategoryCrossing", "DenseFeatures", "HashedCrossing", "Input", "InputLayer", "Layer",
-        "SequenceFeatures", "TextVectorization",
+        "CategoryCrossing", "CategoryHashing", "DenseFeatures", "HashedCrossing", "Input",
+        "InputLayer", "Layer", "SequenceFeatures", "SplitText", "TextVectorization",
     }  # fmt: skip
     assert made - others == known - {"Residual", "Sequential"}
 

@@ -27,9 +27,9 @@ LEFT_OUT = {
 }
 #: Layers with other arguments, or of TensorFlow alone; GRU and LSTM share theirs.
 OTHERS = {
-    "AUGRU", "AttentionPooling", "Bias", "CIN", "CategoryCrossing", "Cross", "DenseFeatures", "FM",
-    "FieldAwareFM", "GRU", "InputLayer", "Interacting", "LSTM", "Layer", "MMoE", "PLE",
-    "SequenceFeatures", "VectorCross",
+    "AUGRU", "AttentionPooling", "Bias", "CIN", "CategoryCrossing", "CategoryHashing", "Cross",
+    "DenseFeatures", "FM", "FieldAwareFM", "GRU", "InputLayer", "Interacting", "LSTM", "Layer",
+    "MMoE", "PLE", "SequenceFeatures", "SplitText", "VectorCross",
 }  # fmt: skip
 CLASSES = sorted(
     name for name in layers.__all__

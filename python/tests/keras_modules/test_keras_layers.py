@@ -115,8 +115,9 @@ OTHERS = {
 }  # fmt: skip
 #: Layers of preprocessing, which test_preprocessing*.py compare.
 PREPROCESSING = {
-    "CategoryCrossing", "CategoryEncoding", "Discretization", "HashedCrossing", "Hashing",
-    "IntegerLookup", "Normalization", "Rescaling", "StringLookup", "TextVectorization",
+    "CategoryCrossing", "CategoryEncoding", "CategoryHashing", "Discretization", "HashedCrossing",
+    "Hashing", "IntegerLookup", "Normalization", "Rescaling", "SplitText", "StringLookup",
+    "TextVectorization",
 }  # fmt: skip
 #: Layers that Keras computes in float32.
 NARROW = {"AdditiveAttention", "Attention", "LayerNormalization", "MultiHeadAttention"}

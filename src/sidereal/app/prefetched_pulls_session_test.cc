@@ -166,6 +166,20 @@ TEST_P(PrefetchedPullsInSessions, without_them_a_step_sees_all_that_has_ended) {
   EXPECT_EQ(report().figures.value("sidereal_task_prefetched_pulls_total"), 0);
 }
 
+TEST_P(PrefetchedPullsInSessions, a_step_that_waits_for_its_pushes_is_seen_by_all_when_it_ends) {
+  const auto here = session(kLongMs);
+  init(here.get());
+  // Of another master, whose reads do not follow those pushes.
+  auto made = service::Session::create(cluster_.target(1), model_.graph());
+  ASSERT_TRUE(made.ok()) << made.status();
+  for (int i = 1; i <= 200; ++i) {
+    const auto got =
+        here->run(feed(1), {"read_v"}, {"train_v"}, service::RunOptions{.waits_for_pushes = true});
+    ASSERT_TRUE(got.ok()) << got.status();
+    ASSERT_EQ(look(made->get()), static_cast<float>(i));
+  }
+}
+
 TEST_P(PrefetchedPullsInSessions, a_task_that_is_gone_ends_the_step_and_not_the_pull) {
   auto one = session(kLongMs);
   init(one.get());

@@ -15,7 +15,7 @@ namespace sidereal::app {
 
 namespace {
 
-/// Lines: process, time, command, secret, cluster as JSON. `launch` writes the same.
+/// Lines: process, time, command, secret, cluster as JSON.
 constexpr const char* kKind = "sidereal-cluster";
 constexpr size_t kLines = 5;
 

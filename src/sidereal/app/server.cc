@@ -53,6 +53,7 @@ class Server::Impl {
 
   Status start(const ServerOptions& options) {
     service::keep_callback_threads();
+    if (options.logs_sessions) log_level_ = base::LogLevel::kInfo;
     SR_ASSIGN_OR_RETURN(const std::string address, own_address(options));
     SR_RETURN_IF_ERROR(check_addresses(options.cluster));
     const std::string listen = options.listen.empty() ? address : options.listen;
@@ -212,8 +213,8 @@ class Server::Impl {
         .job = options.job, .index = options.task, .address = own.to_string()};
     cluster_ = std::make_shared<service::KnownCluster>(
         task, cluster, [this](const cluster::ClusterSpec& taken) {
-          base::log_info("a session named the cluster task={} cluster={}", task_name_,
-                         taken.to_json());
+          base::log_line(log_level_, fmt::format("a session named the cluster task={} cluster={}",
+                                                 task_name_, taken.to_json()));
           warn_of_endpoint_map(taken);
         });
     return {};
@@ -460,7 +461,8 @@ class Server::Impl {
   const int64_t began_ = clock_->now();
   std::shared_ptr<service::ArrivingBytes> arriving_;
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
-  std::map<std::string, std::string> settings_;  // With who said them.
+  base::LogLevel log_level_ = base::LogLevel::kDebug;  // Of what it says of its work.
+  std::map<std::string, std::string> settings_;        // With who said them.
   std::unique_ptr<sys::posix::CpuClaim> claimed_;
   std::unique_ptr<security::Listener> listener_;
   std::unique_ptr<service::Channels> channels_;

@@ -59,7 +59,9 @@ struct ServerOptions {
   /// What holds where a client of this master asks for nothing else: the options that go with a
   /// session to its master. A yes here cannot be taken back by a client.
   service::SessionOptions session_defaults = {};
-  bool logs_sessions = false;  ///< Says in the log when one is made and when it ends.
+  /// Says in the log when a session or a loop begins or ends; else the log has that at its level
+  /// for debugging.
+  bool logs_sessions = false;
   /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's lane.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;
 };

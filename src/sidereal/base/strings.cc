@@ -60,6 +60,16 @@ size_t character_bytes(std::string_view text) {
 
 }  // namespace
 
+size_t utf8_bytes(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bytes = character_bytes(text.substr(at));
+    if (bytes == 0) break;
+    at += bytes;
+  }
+  return at;
+}
+
 std::string message_text(std::string_view text, size_t bytes_max) {
   constexpr std::string_view kHex = "0123456789abcdef";
   constexpr size_t kEscapeBytes = 4;

@@ -22,6 +22,9 @@ std::string_view trim(std::string_view text);
 /// most `bytes_max` bytes, after which it says how many there were.
 std::string message_text(std::string_view text, size_t bytes_max);
 
+/// Bytes at the front of `text` that are UTF-8; all of them when the whole text is.
+size_t utf8_bytes(std::string_view text);
+
 /// True for a letter followed by letters, digits and '_', all of ASCII: what names a job or a type
 /// of devices.
 bool is_name(std::string_view text);

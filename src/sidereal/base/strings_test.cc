@@ -25,6 +25,8 @@ TEST(Strings, MessagesCarryUtf8AndNoMoreThanTheyMay) {
   // No beginning, no end, too long a form, half of a pair, past the last character.
   EXPECT_EQ(message_text("\xff|\xc3", 100), "\\xff|\\xc3");
   EXPECT_EQ(message_text("\xc0\xaf", 100), "\\xc0\\xaf");
+  EXPECT_EQ(utf8_bytes("a\xc3\xa9"), 3);
+  EXPECT_EQ(utf8_bytes("a\xc3|"), 1);
   EXPECT_EQ(message_text("\xed\xa0\x80", 100), "\\xed\\xa0\\x80");
   EXPECT_EQ(message_text("\xf4\x90\x80\x80", 100), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(message_text("12345", 5), "12345");

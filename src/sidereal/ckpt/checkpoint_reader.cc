@@ -49,6 +49,18 @@ Result<Index> read_index(sys::Disk* disk, const std::string& prefix) {
   return base::with_context(in_order, fmt::format("{} is damaged, or no checkpoint", path));
 }
 
+std::vector<std::string> bases_of(sys::Disk* disk, const std::string& prefix) {
+  std::vector<std::string> out;
+  std::string at = prefix;
+  while (true) {
+    const Result<Index> index = read_index(disk, at);
+    if (!index.ok() || index->base.empty()) return out;
+    at = sys::path_beside(at, index->base);
+    if (std::ranges::find(out, at) != out.end()) return out;
+    out.push_back(at);
+  }
+}
+
 Status write_index(sys::Disk* disk, const std::string& prefix, const Index& index,
                    uint64_t unique) {
   const Result<Index> before = read_index(disk, prefix);

@@ -14,6 +14,9 @@ namespace sidereal::ckpt {
 
 /// Reads the index of a checkpoint. kNotFound when there is none.
 Result<Index> read_index(sys::Disk* disk, const std::string& prefix);
+/// The prefixes of all that a checkpoint stands on, the nearest first, up to one that is whole or
+/// cannot be read: that stands on nothing that it could be read with.
+std::vector<std::string> bases_of(sys::Disk* disk, const std::string& prefix);
 /// Puts an index in place, at once: from then on the checkpoint is there. What the checkpoint of
 /// the same name was before goes.
 Status write_index(sys::Disk* disk, const std::string& prefix, const Index& index, uint64_t unique);

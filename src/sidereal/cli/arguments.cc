@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <filesystem>
 #include <map>
 
 #include "sidereal/app/cluster.h"
@@ -11,6 +10,7 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/data/table_formats.h"
 
 namespace sidereal::cli {
 
@@ -38,7 +38,7 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
 
 /// Workers that run already have working directories of their own.
 void name_absolutely(std::vector<std::string>* files) {
-  for (std::string& file : *files) file = std::filesystem::absolute(file).string();
+  for (std::string& file : *files) file = data::absolute_name(file);
 }
 
 Status plan_model(const TrainArguments& a, TrainingJob* job) {
@@ -50,9 +50,12 @@ Status plan_model(const TrainArguments& a, TrainingJob* job) {
   SR_ASSIGN_OR_RETURN(m.hidden, parse_numbers("--hidden", a.hidden));
   m.dropout = a.dropout;
   m.cross_layers = a.cross_layers;
+  m.objective = {.loss = a.loss, .classes = a.classes};
+  m.experts = a.experts;
   m.l2_embedding = a.l2_embedding;
   m.l2_linear = a.l2_linear;
   m.l2_dense = a.l2_dense;
+  m.warmup_steps = a.warmup_steps;
   SR_ASSIGN_OR_RETURN(const auto parameters, parse_parameters(a.optimizer_parameters));
   SR_ASSIGN_OR_RETURN(m.optimizer, train::make_optimizer(a.optimizer, a.learning_rate, parameters));
   m.seed = a.seed;
@@ -72,6 +75,30 @@ Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
   return base::invalid_argument(
       "--trace-steps is '{}'; it must be two numbers of steps, the first below the second: 10:30",
       text);
+}
+
+/// What is done with the figures of validation data.
+Status plan_validation(const TrainArguments& a, TrainingJob* job) {
+  const bool has_valid = job->valid.has_value();
+  if (a.patience > 0 && !has_valid) return base::invalid_argument("--patience needs --valid");
+  if (a.restore_best.value_or(false) && !has_valid) {
+    return base::invalid_argument("--restore-best needs --valid, which says which epoch is best");
+  }
+  job->fit.group = a.metrics_by;
+  if (!a.metrics_by.empty() && !has_valid && !job->test.has_value()) {
+    return base::invalid_argument(
+        "--metrics-by needs --valid or --test, whose rows it puts together");
+  }
+  const bool has_files = !a.checkpoint_dir.empty();
+  if (!has_files && !a.cluster.empty()) {
+    if (!a.restore_best.value_or(false)) return {};
+    return base::invalid_argument(
+        "--restore-best with --cluster needs --checkpoint-dir, where parameter servers keep the "
+        "best weights");
+  }
+  job->fit.restore_best = a.restore_best.value_or(a.patience > 0);
+  job->keeps_best_apart = job->fit.restore_best && !has_files;
+  return {};
 }
 
 Status plan_rest(const TrainArguments& a, TrainingJob* job) {
@@ -110,9 +137,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
     return base::invalid_argument(
         "--on-ps-loss restore needs --checkpoint-dir, from which what was lost is restored");
   }
-  if (a.patience > 0 && !job->valid.has_value()) {
-    return base::invalid_argument("--patience needs --valid");
-  }
+  SR_RETURN_IF_ERROR(plan_validation(a, job));
   job->local.ps = a.ps;
   job->local.workers = a.workers;
   job->local.ps_lanes = a.ps_lanes;
@@ -138,6 +163,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->trace_path = a.trace;
   if (!a.trace.empty()) SR_RETURN_IF_ERROR(read_trace_steps(a.trace_steps, &job->fit));
   job->quiet = a.quiet;
+  job->asked = a.asked;
   return {};
 }
 
@@ -157,7 +183,7 @@ void add_model_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Model";
   one_of(command->add_option("--model", a->model,
                              "logistic regression, factorization machine, wide & deep, DeepFM, "
-                             "deep & cross"),
+                             "deep & cross, mixture of experts for several labels"),
          train::model_names())
       ->group(group);
   whole(command->add_option("--embedding-dim", a->embedding_dim, "numbers per embedding row"), 1,
@@ -175,6 +201,17 @@ void add_model_options(CLI::App* command, TrainArguments* a) {
       ->group(group);
   whole(command->add_option("--cross-layers", a->cross_layers, "dcn: layers of the cross network"),
         1, 100)
+      ->group(group);
+  one_of(command->add_option("--loss", a->loss,
+                             "what is minimized: of labels 0 and 1, of numbers, of classes "
+                             "0, 1, ... (--classes), or of pairs of rows of a --group"),
+         train::loss_names())
+      ->group(group);
+  whole(command->add_option("--classes", a->classes,
+                            "--loss sparse_categorical_crossentropy: how many there are"),
+        0, 1 << 20)
+      ->group(group);
+  whole(command->add_option("--experts", a->experts, "mmoe: how many labels share"), 1, 1024)
       ->group(group);
   real(command->add_option("--l2-embedding", a->l2_embedding, "L2 penalty on embeddings"), 0, 1e6)
       ->group(group);
@@ -235,6 +272,18 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
   whole(command->add_option("--patience", a->patience,
                             "stop after so many epochs without a better validation AUC (0: never)"),
         0, 1 << 20)
+      ->group(group);
+  command
+      ->add_flag_function(
+          "--restore-best,!--no-restore-best", [a](int64_t times) { a->restore_best = times > 0; },
+          "the weights of the epoch with the best validation AUC are there again at the end "
+          "(by default with --patience)")
+      ->default_str("")
+      ->group(group);
+  whole(command->add_option("--warmup-steps", a->warmup_steps,
+                            "steps of all worker lanes in which the learning rate grows to its "
+                            "full value (0: none)"),
+        0, kLarge)
       ->group(group);
   command->add_option("--seed", a->seed, "decides first weights, dropout and shuffling")
       ->type_name("N")

@@ -7,6 +7,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cli/training.h"
 #include "sidereal/security/credentials.h"
 
@@ -31,6 +32,12 @@ struct TrainArguments {
   std::string categorical;
   std::vector<std::string> defaults;
   std::vector<std::string> multi_hot;
+  std::vector<std::string> vocabularies;
+  std::vector<std::string> sequences;
+  std::string hash = "xxh3";
+  std::string targets;
+  std::string group;
+  std::vector<std::string> class_weights;
   std::string buckets;
   std::string crosses;
   std::string features;
@@ -49,6 +56,9 @@ struct TrainArguments {
   std::string hidden = "400,400,400";
   double dropout = 0;
   int64_t cross_layers = 3;
+  std::string loss = "binary_crossentropy";
+  int64_t classes = 0;
+  int64_t experts = 4;
   double l2_embedding = 0;
   double l2_linear = 0;
   double l2_dense = 0;
@@ -65,6 +75,9 @@ struct TrainArguments {
   std::string compute_dtype = "float32";
   double lr_decay = 1;
   int64_t patience = 0;
+  std::optional<bool> restore_best;
+  int64_t warmup_steps = 0;
+  std::string metrics_by;
   uint64_t seed = 0;
   // Checkpoints.
   std::string checkpoint_dir;
@@ -92,6 +105,8 @@ struct TrainArguments {
   std::string trace;
   std::string trace_steps = "10:30";
   bool quiet = false;
+  /// All of these as files have them.
+  std::vector<AskedOption> asked;
 };
 
 /// Adds the options of one part of the arguments to a subcommand; defaults are those `arguments`

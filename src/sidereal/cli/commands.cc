@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "sidereal/base/printable.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cli/help_format.h"
 #include "sidereal/cli/inspect_command.h"
 #include "sidereal/cli/interrupt.h"
@@ -55,14 +56,24 @@ Parsed parse(std::vector<std::string> arguments) {
   add_ckpt(&app, &parsed.action);
   add_graph(&app, &parsed.action);
   add_ops(&app, &parsed.action);
+  add_completion(&app, &parsed.action);
   add_version(&app, &parsed.action);
-  app.set_version_flag("--version", version_text, "print the version");
+  add_options(&app, &parsed.action);
+  add_version_flags(&app);
   app.footer("Start with: sidereal demo");
   if (const Status names = check_names(app, arguments); !names.ok()) {
     parsed.error = format_error(names);
     parsed.exit_code = kUsage;
     return parsed;
   }
+  ConfigPlaces places;
+  Result<std::vector<std::string>> complete = with_config(app, std::move(arguments), &places);
+  if (!complete.ok()) {
+    parsed.error = format_error(complete.status());
+    parsed.exit_code = kUsage;
+    return parsed;
+  }
+  arguments = *std::move(complete);
   // CLI11 takes the last argument first, and tells of errors and help by exceptions.
   std::reverse(arguments.begin(), arguments.end());
   try {
@@ -74,14 +85,20 @@ Parsed parse(std::vector<std::string> arguments) {
     parsed.out = version_text();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.error =
-        format_error(base::invalid_argument("{}; see {} --help", error.what(), command_of(app)));
+    parsed.error = format_error(at_place(
+        base::invalid_argument("{}; see {} --help", error.what(), command_of(app)), places, true));
     parsed.exit_code = kUsage;
     return parsed;
   }
   if (!parsed.action) {
     parsed.error = app.help();
     parsed.exit_code = kUsage;
+    return parsed;
+  }
+  if (!places.empty()) {
+    parsed.action = [action = std::move(parsed.action), places] {
+      return at_place(action(), places, false);
+    };
   }
   return parsed;
 }

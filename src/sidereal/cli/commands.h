@@ -21,7 +21,7 @@ void add_demo(CLI::App* app, Action* action);
 void add_serve(CLI::App* app, Action* action);
 void add_launch(CLI::App* app, Action* action);
 void add_plot(CLI::App* app, Action* action);
-/// export, predict, evaluate.
+/// export, predict, runs, compare, evaluate, serve-model.
 void add_models_out(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
@@ -29,8 +29,15 @@ void add_ckpt(CLI::App* app, Action* action);
 void add_graph(CLI::App* app, Action* action);
 void add_ops(CLI::App* app, Action* action);
 void add_version(CLI::App* app, Action* action);
+/// Hidden: all commands of `app` and their options, of which completions of shells are made.
+void add_options(CLI::App* app, Action* action);
+/// --version, of `app` and of each of its commands.
+void add_version_flags(CLI::App* app);
+void add_completion(CLI::App* app, Action* action);
 /// "sidereal 0.1.0 (...)", on one line.
 std::string version_text();
+/// "0.1.0".
+std::string version_number();
 // Adds the subcommand `placement` of `graph`.
 void add_graph_placement(CLI::App* graph, Action* action);
 

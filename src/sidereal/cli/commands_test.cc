@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 namespace sidereal::cli {
 namespace {
@@ -39,7 +40,9 @@ TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
                              "--lr-decay",     "--batch-size",
                              "--epochs",       "--steps-in-flight",
                              "--sync",         "--replicas-to-aggregate",
-                             "--patience",     "--seed",
+                             "--patience",     "--restore-best",
+                             "--warmup-steps", "--metrics-by",
+                             "--config",       "--seed",
                              "--ps",           "--workers",
                              "--ps-lanes",     "--worker-lanes",
                              "--protocol",     "--cluster",
@@ -116,6 +119,40 @@ TEST(Commands, VersionAndHelpAreFoundByTheirUsualNames) {
   const Parsed launch = parse({"launch", "--help"});
   ASSERT_TRUE(launch.action);
   EXPECT_TRUE(launch.action().ok());
+}
+
+TEST(Commands, EveryCommandSaysItsVersion) {
+  const std::string version = parse({"version", "--version"}).out;
+  EXPECT_THAT(version, StartsWith("sidereal "));
+  EXPECT_EQ(parse({"train", "--version"}).out, version);
+  EXPECT_EQ(parse({"ckpt", "ls", "--version"}).out, version);
+  EXPECT_THAT(parse({"train", "--help"}).out, ::testing::Not(HasSubstr("--version")));
+}
+
+TEST(Commands, OptionsAreATableForCompletions) {
+  const Parsed parsed = parse({"options"});
+  ASSERT_TRUE(parsed.action);
+  EXPECT_THAT(parse({"--help"}).out, ::testing::Not(HasSubstr("all commands and their options")));
+  ::testing::internal::CaptureStdout();
+  ASSERT_TRUE(parsed.action().ok());
+  const auto table = nlohmann::json::parse(::testing::internal::GetCapturedStdout());
+  const auto named = [](const nlohmann::json& rows, const std::string& name) {
+    for (const auto& row : rows) {
+      if (row.value("name", "") == name) return row;
+      for (const auto& one : row.value("names", nlohmann::json::array())) {
+        if (one == name) return row;
+      }
+    }
+    return nlohmann::json();
+  };
+  const auto train = named(table["commands"], "train");
+  const auto protocol = named(train["options"], "--protocol");
+  EXPECT_THAT(protocol["choices"], ::testing::Contains("star_server_lite"));
+  EXPECT_EQ(named(train["options"], "--json")["value"], "FILE");
+  EXPECT_TRUE(named(train["options"], "--json")["choices"].empty());
+  EXPECT_EQ(named(train["options"], "--sync")["value"], "");
+  EXPECT_TRUE(named(named(table["commands"], "serve")["options"], "--lifeline-fd").is_null());
+  EXPECT_FALSE(named(named(table["commands"], "ckpt")["commands"], "ls").is_null());
 }
 
 TEST(Commands, OfAnOptionGivenTwiceTheLastOneCounts) {

@@ -13,6 +13,7 @@
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
 #include "sidereal/data/table_formats.h"
+#include "sidereal/data/vocabulary.h"
 
 namespace sidereal::cli {
 
@@ -42,7 +43,8 @@ Result<std::pair<std::string, std::string>> split_pair(const std::string& option
 /// "genres:|:8"; a column's name may have colons itself.
 Result<data::MultiHot> parse_multi_hot(const std::string& text) {
   const size_t last = text.rfind(':');
-  if (last != std::string::npos && last >= 3 && text[last - 2] == ':') {
+  if (last != std::string::npos && last >= 3 && text[last - 2] == ':' &&
+      base::utf8_bytes(text) == text.size()) {
     const Result<int64_t> length = base::parse_int(text.substr(last + 1));
     if (length.ok()) {
       return data::MultiHot{
@@ -83,10 +85,20 @@ bool is_table(const std::string& format) {
 Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
   const std::vector<std::pair<const char*, bool>> given = {
-      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
-      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
-      {"--multi-hot", !a.multi_hot.empty()},  {"--buckets", !a.buckets.empty()},
-      {"--cross", !a.crosses.empty()},        {"--features", !a.features.empty()}};
+      {"--positive", !a.positive.empty()},
+      {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform},
+      {"--default", !a.defaults.empty()},
+      {"--multi-hot", !a.multi_hot.empty()},
+      {"--vocabulary", !a.vocabularies.empty()},
+      {"--sequence", !a.sequences.empty()},
+      {"--hash", a.hash != "xxh3"},
+      {"--targets", !a.targets.empty()},
+      {"--group", !a.group.empty()},
+      {"--class-weight", !a.class_weights.empty()},
+      {"--buckets", !a.buckets.empty()},
+      {"--cross", !a.crosses.empty()},
+      {"--features", !a.features.empty()}};
   for (const auto& [option, is_given] : given) {
     if (is_given) {
       return invalid_argument(
@@ -113,6 +125,9 @@ Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
     for (const data::Bucketized& one : of.bucketized) {
       names.push_back(fmt::format("{}={}", one.column, one.buckets));
     }
+    for (const data::Vocabulary& one : of.vocabularies) {
+      names.push_back(fmt::format("{}:{}:{}", one.column, one.max_tokens, one.num_oov_indices));
+    }
     return names;
   };
   // Of other columns it is another model, which checkpoints tell.
@@ -123,6 +138,18 @@ Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
         "{}: the training there has other transforms of its numeric columns (--numeric-transform "
         "{}); give the same, another --checkpoint-dir, or --resume never to begin anew",
         path, data::name_of(before->numeric_transform));
+  }
+  for (size_t i = 0; i < spec->vocabularies.size(); ++i) {
+    data::Vocabulary& now = spec->vocabularies[i];
+    const data::Vocabulary& then = before->vocabularies[i];
+    if (!now.tokens.empty() && now.tokens != then.tokens) {
+      return invalid_argument(
+          "{}: the training there has another vocabulary of column '{}', of {} tokens; give the "
+          "same file ({}/{} has it), another --checkpoint-dir, or --resume never to begin anew",
+          path, then.column, then.tokens.size(), a.checkpoint_dir,
+          data::vocabulary_file_name(then.column));
+    }
+    now.tokens = then.tokens;
   }
   spec->transforms = before->transforms;
   spec->bucketized = before->bucketized;
@@ -175,6 +202,7 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   spec.hash_buckets = a.hash_buckets;
   spec.id_space = a.id_space;
   spec.seed = a.seed;
+  spec.binary_label = a.loss == "binary_crossentropy";
   SR_ASSIGN_OR_RETURN(spec.files, files_of(a.format, a.data));
   if (spec.format != data::Format::kCsv) {
     SR_RETURN_IF_ERROR(refuse_of_csv(a, a.format));
@@ -184,6 +212,12 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   SR_ASSIGN_OR_RETURN(spec.numeric_transform, data::transform_from_name(a.numeric_transform));
   SR_RETURN_IF_ERROR(take_label(a, &spec));
   spec.weight = a.weight;
+  spec.targets = split_columns(a.targets);
+  spec.group = a.group;
+  for (const std::string& text : a.class_weights) {
+    SR_ASSIGN_OR_RETURN(auto pair, split_pair("--class-weight", text));
+    spec.class_weights.push_back(std::move(pair));
+  }
   for (const std::string& text : a.defaults) {
     SR_ASSIGN_OR_RETURN(auto pair, split_pair("--default", text));
     spec.defaults.push_back(std::move(pair));
@@ -192,6 +226,15 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
     SR_ASSIGN_OR_RETURN(auto one, parse_multi_hot(text));
     spec.multi_hot.push_back(std::move(one));
   }
+  for (const std::string& text : a.vocabularies) {
+    SR_ASSIGN_OR_RETURN(auto one, data::parse_vocabulary_option(text));
+    spec.vocabularies.push_back(std::move(one));
+  }
+  for (const std::string& text : a.sequences) {
+    SR_ASSIGN_OR_RETURN(auto one, data::parse_sequence_option(text));
+    spec.sequences.push_back(std::move(one));
+  }
+  SR_ASSIGN_OR_RETURN(spec.hash, data::hash_from_name(a.hash));
   SR_RETURN_IF_ERROR(take_buckets(a.buckets, &spec));
   for (const std::string& text : split_columns(a.crosses)) {
     spec.crosses.push_back(split_columns(text, '*'));
@@ -211,30 +254,10 @@ Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec, const std
   return std::optional<data::DataSpec>(std::move(spec));
 }
 
-void add_data_options(CLI::App* command, TrainArguments* a) {
-  const char* group = "Data";
-  command
-      ->add_option("--data", a->data,
-                   "training files, here or elsewhere (s3://, http://); patterns as in '*.tsv.gz'")
-      ->required()
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--valid", a->valid, "files evaluated after each epoch")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  command->add_option("--test", a->test, "files evaluated at the end")
-      ->type_name("FILE")
-      ->default_str("")
-      ->group(group);
-  one_of(command->add_option("--format", a->format,
-                             "criteo: label, 13 integers, 26 categories, tabs, no header; libsvm: "
-                             "label index:value ...; the others are tables, of which csv stands "
-                             "for what names of files say: " +
-                                 table_endings()),
-         formats())
-      ->group(group);
+namespace {
+
+/// What rows teach, and how much each counts.
+void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
   command
       ->add_option("--label", a->label,
                    "csv: column of the label, 0 or 1; or what makes it 1, as in 'rating>=4'")
@@ -246,6 +269,26 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
   command->add_option("--weight", a->weight, "csv: column that says how much a row counts")
       ->type_name("COLUMN")
       ->group(group);
+  command
+      ->add_option("--targets", a->targets,
+                   "csv: columns of more labels, for models of several (mmoe)")
+      ->type_name("COLUMN,...")
+      ->group(group);
+  command
+      ->add_option("--class-weight", a->class_weights,
+                   "csv: what the rows of a label count, as in '1=5'; may be given again")
+      ->type_name("LABEL=X")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--group", a->group,
+                   "csv: column of the query that a row is of, for --loss pairwise_logistic")
+      ->type_name("COLUMN")
+      ->group(group);
+}
+
+/// What a model is given of the columns of a file.
+void add_columns(CLI::App* command, TrainArguments* a, const char* group) {
   command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
       ->type_name("COLUMN,...")
       ->group(group);
@@ -275,6 +318,27 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
       ->default_str("")
       ->group(group);
   command
+      ->add_option("--vocabulary", a->vocabularies,
+                   "csv: a categorical column is numbered by the tokens of a file, one a line, or "
+                   "(auto) by those of the first rows, the most frequent first; max: the most "
+                   "numbers; oov: how many of them are for what is no token; may be given again")
+      ->type_name("COLUMN[=FILE|auto][:max=N][:oov=K]")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--sequence", a->sequences,
+                   "csv: a column of several values in an order, an input of its own: what stands "
+                   "between them, the most that count, pre or post, and the categorical column "
+                   "whose ids they have, as in 'history:|:50:truncating=pre:like=item'; may be "
+                   "given again")
+      ->type_name("COLUMN:CHAR:N[:padding=P][:truncating=P][:like=COLUMN]")
+      ->default_str("")
+      ->group(group);
+  one_of(command->add_option("--hash", a->hash,
+                             "csv: how texts are hashed; farmhash: as Keras' Hashing does"),
+         {"xxh3", "farmhash"})
+      ->group(group);
+  command
       ->add_option("--buckets", a->buckets,
                    "csv: numbers as categories, in so many buckets of as many rows, as in 'age=10'")
       ->type_name("COLUMN=N,...")
@@ -291,6 +355,42 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
                    "one")
       ->type_name("FILE")
       ->group(group);
+}
+
+}  // namespace
+
+void add_data_options(CLI::App* command, TrainArguments* a) {
+  const char* group = "Data";
+  command
+      ->add_option("--data", a->data,
+                   "training files, here or elsewhere (s3://, http://); patterns as in '*.tsv.gz'")
+      ->required()
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--valid", a->valid, "files evaluated after each epoch")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--test", a->test, "files evaluated at the end")
+      ->type_name("FILE")
+      ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--metrics-by", a->metrics_by,
+                   "a categorical column, such as of users: --valid and --test are judged within "
+                   "the rows of each value, too (grouped AUC, NDCG)")
+      ->type_name("COLUMN")
+      ->group(group);
+  one_of(command->add_option("--format", a->format,
+                             "criteo: label, 13 integers, 26 categories, tabs, no header; libsvm: "
+                             "label index:value ...; the others are tables, of which csv stands "
+                             "for what names of files say: " +
+                                 table_endings()),
+         formats())
+      ->group(group);
+  add_labels(command, a, group);
+  add_columns(command, a, group);
   command->add_option("--delimiter", a->delimiter, "csv: character between columns, or tab")
       ->type_name("CHAR")
       ->group(group);

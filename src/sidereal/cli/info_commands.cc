@@ -89,9 +89,22 @@ void add_models_out(CLI::App* app, Action* action) {
              "makes models without a cluster");
   add_python(app, action, "predict", "write what a model predicts for the rows of a file",
              "runs models without a cluster");
+  add_python(app, action, "runs", "list the trainings whose files are in a folder",
+             "compares models without a cluster");
+  add_python(app, action, "compare", "say in what two trainings and their figures differ",
+             "compares models without a cluster");
   add_python(app, action, "evaluate", "say how good a model, or each checkpoint that comes, is",
              "runs models without a cluster");
+  add_python(app, action, "serve-model", "answer requests for predictions over HTTP and gRPC",
+             "serves models without a cluster");
 }
+
+void add_completion(CLI::App* app, Action* action) {
+  add_python(app, action, "completion", "print what completes these commands in bash, zsh or fish",
+             "knows the commands of both parts");
+}
+
+std::string version_number() { return SIDEREAL_VERSION; }
 
 std::string version_text() {
   return fmt::format("sidereal {} (session protocol {})\n", SIDEREAL_VERSION,

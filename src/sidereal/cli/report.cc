@@ -19,11 +19,14 @@ using Json = nlohmann::ordered_json;
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json evaluation(const train::EvalResult& result) {
-  return {{"auc", number(result.auc)},
-          {"logloss", number(result.log_loss)},
-          {"rows", result.rows},
-          {"rows_skipped", result.rows_skipped},
-          {"seconds", number(result.seconds)}};
+  Json out = {{"auc", number(result.auc)},
+              {"logloss", number(result.log_loss)},
+              {"loss", number(result.loss)}};
+  for (const auto& [name, value] : train::more_figures(result)) out[name] = number(value);
+  out["rows"] = result.rows;
+  out["rows_skipped"] = result.rows_skipped;
+  out["seconds"] = number(result.seconds);
+  return out;
 }
 
 Json config(const TrainingJob& job) {
@@ -36,6 +39,9 @@ Json config(const TrainingJob& job) {
                  {"hidden", m.hidden},
                  {"dropout", m.dropout},
                  {"cross_layers", m.cross_layers},
+                 {"loss", m.objective.loss},
+                 {"classes", m.objective.classes},
+                 {"experts", m.experts},
                  {"l2_embedding", m.l2_embedding},
                  {"l2_linear", m.l2_linear},
                  {"l2_dense", m.l2_dense},
@@ -49,6 +55,9 @@ Json config(const TrainingJob& job) {
                  {"compute_dtype", job.fit.compute_dtype},
                  {"lr_decay", job.fit.learning_rate_decay},
                  {"patience", job.fit.patience},
+                 {"restore_best", job.fit.restore_best},
+                 {"warmup_steps", m.warmup_steps},
+                 {"group", job.fit.group},
                  {"seed", m.seed},
                  {"format", std::string(data::name_of(job.data.format))},
                  {"data", job.data.files}};
@@ -95,6 +104,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                {"rows", fit.rows},
                {"rows_skipped", fit.rows_skipped},
                {"epochs", fit.epochs},
+               {"best_epoch", fit.best_epoch},
+               {"restored_best", fit.restored_best},
                {"loss", fit.steps > 0 ? number(fit.loss) : Json(nullptr)}};
   if (!outcome.error.ok()) {
     json["error"] = {{"code", std::string(base::code_name(outcome.error.code()))},
@@ -136,7 +147,10 @@ std::string model_description(const TrainingJob& job) {
                        {"fields", m.schema.fields},
                        {"rows", m.schema.rows},
                        {"weighted", m.schema.weighted},
-                       {"has_sample_weight", m.schema.has_sample_weight}};
+                       {"has_sample_weight", m.schema.has_sample_weight},
+                       {"sequences", m.schema.sequences},
+                       {"targets", m.schema.targets},
+                       {"has_group", m.schema.has_group}};
   const Json json = {{"format", "sidereal.model"},
                      {"version", 1},
                      {"click_model",
@@ -144,6 +158,9 @@ std::string model_description(const TrainingJob& job) {
                        {"embedding_dim", m.embedding_dim},
                        {"hidden", m.hidden},
                        {"cross_layers", m.cross_layers},
+                       {"loss", m.objective.loss},
+                       {"classes", m.objective.classes},
+                       {"experts", m.experts},
                        {"schema", schema}}},
                      {"data", Json::parse(data::to_json(data))}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -5,10 +5,13 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/metrics/figures.h"
+#include "sidereal/metrics/staleness.h"
 
 namespace sidereal::cli {
 
@@ -28,6 +31,7 @@ enum class Show {
   kRate,  ///< A second.
   kByteRate,
   kShare,  ///< Seconds a second.
+  kMean,   ///< Of histograms, lately.
 };
 
 /// What people look at first; format_figures() and JSON have all there is.
@@ -50,6 +54,7 @@ constexpr std::array kColumns = {
     Column{"programs", "sidereal_task_programs", Show::kCount},
     Column{"resources", "sidereal_task_resources", Show::kCount},
     Column{"kept", "sidereal_task_resource_bytes", Show::kBytes},
+    Column{"stale", metrics::kStalenessName, Show::kMean},
     Column{"threads", "sidereal_task_threads", Show::kKnownCount},
     Column{"refused", "sidereal_refused_total", Show::kCount},
 };
@@ -108,12 +113,33 @@ std::string rate_text(Show show, double rate) {
   return show == Show::kShare ? fmt::format("{:.0f}%", 100e-9 * rate) : fmt::format("{:.1f}", rate);
 }
 
+metrics::HistogramSnapshot sum_of(const metrics::Readings& readings, std::string_view figure) {
+  metrics::HistogramSnapshot sum;
+  for (const auto& [series, reading] : readings.all()) {
+    if (reading.what.name == figure) sum.merge(reading.histogram);
+  }
+  return sum;
+}
+
+std::string mean_text(const metrics::Readings& now, const metrics::Readings* before,
+                      std::string_view figure) {
+  const metrics::HistogramSnapshot all = sum_of(now, figure);
+  const auto lately =
+      before == nullptr ? std::nullopt : metrics::since(sum_of(*before, figure), all);
+  const metrics::HistogramSnapshot& shown = lately.has_value() ? *lately : all;
+  return shown.count == 0 ? "-" : fmt::format("{:.1f}", shown.mean());
+}
+
 std::vector<std::string> row_of(const TopView& view, size_t i) {
   const TaskReport& r = view.now[i];
   std::vector<std::string> row = {short_name(r.task), state_of(r.status)};
   if (!r.status.ok()) return row;
   const metrics::Readings* const before = before_of(view, i);
   for (const Column& column : kColumns) {
+    if (column.show == Show::kMean) {
+      row.push_back(mean_text(r.figures, before, column.figure));
+      continue;
+    }
     const int64_t now = r.figures.value(column.figure);
     const bool is_rate =
         column.show == Show::kRate || column.show == Show::kByteRate || column.show == Show::kShare;

@@ -64,18 +64,19 @@ TaskReport unreached() {
 TEST(Top, shows_figures_and_rates_of_tasks) {
   const TopView view = {
       .now = {report(300), unreached()}, .before = {report(100), unreached()}, .seconds = 2};
-  EXPECT_EQ(format_top(view),
-            "2 tasks, 1 up\n"
-            "\n"
-            "task                 state  uptime  steps/s  failed  running  blocked     in/s"
-            "    out/s  cpu   memory  sessions  programs  resources     kept  threads  refused\n"
-            "-------------------  -----  ------  -------  ------  -------  -------  -------"
-            "  -------  ---  -------  --------  --------  ---------  -------  -------  -------\n"
-            "/job:ps/task:0          up   2m05s    100.0       4        2        1  200 KiB"
-            "  100 KiB  10%  3.0 MiB         5         6          7  2.0 KiB        8        3\n"
-            "/job:worker/task:11   down\n"
-            "\n"
-            "/job:worker/replica:0/task:11 at w11:2222: refused by it\n");
+  EXPECT_EQ(
+      format_top(view),
+      "2 tasks, 1 up\n"
+      "\n"
+      "task                 state  uptime  steps/s  failed  running  blocked     in/s"
+      "    out/s  cpu   memory  sessions  programs  resources     kept  stale  threads  refused\n"
+      "-------------------  -----  ------  -------  ------  -------  -------  -------"
+      "  -------  ---  -------  --------  --------  ---------  -------  -----  -------  -------\n"
+      "/job:ps/task:0          up   2m05s    100.0       4        2        1  200 KiB"
+      "  100 KiB  10%  3.0 MiB         5         6          7  2.0 KiB      -        8        3\n"
+      "/job:worker/task:11   down\n"
+      "\n"
+      "/job:worker/replica:0/task:11 at w11:2222: refused by it\n");
 }
 
 TEST(Top, has_no_rates_for_a_task_that_was_restarted) {

@@ -5,6 +5,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/cli/arguments.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cli/interrupt.h"
 
 namespace sidereal::cli {
@@ -18,6 +19,7 @@ constexpr const char* kTrainFooter = R"(Examples:
   sidereal train --data clicks.csv --label click --numeric age,price --model wdl --bad-rows skip
   sidereal train --data a9a --format libsvm --id-space 124 --model lr --optimizer ftrl --lr 0.1
   sidereal train --data clicks.csv --checkpoint-dir run1 --save-every 1000steps
+  sidereal train --config run1/run.toml --lr 0.01 --checkpoint-dir run2
   sidereal train --data x.csv
       --cluster '{"ps": ["127.0.0.1:7000"], "worker": ["127.0.0.1:7001"]}')";
 
@@ -64,9 +66,12 @@ void add_train(CLI::App* app, Action* action) {
   add_checkpoint_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
+  add_config_option(command);
   command->footer(kTrainFooter);
-  command->final_callback(
-      [arguments, action] { *action = [arguments] { return run_job(plan_train(*arguments)); }; });
+  command->final_callback([arguments, action, command] {
+    arguments->asked = asked_options(*command);
+    *action = [arguments] { return run_job(plan_train(*arguments)); };
+  });
 }
 
 void add_demo(CLI::App* app, Action* action) {
@@ -80,9 +85,12 @@ void add_demo(CLI::App* app, Action* action) {
   add_checkpoint_options(command, arguments.get());
   add_cluster_options(command, arguments.get());
   add_output_options(command, arguments.get());
+  add_config_option(command);
   command->footer(kDemoFooter);
-  command->final_callback(
-      [arguments, action] { *action = [arguments] { return run_job(plan_demo(*arguments)); }; });
+  command->final_callback([arguments, action, command] {
+    arguments->asked = asked_options(*command);
+    *action = [arguments] { return run_job(plan_demo(*arguments)); };
+  });
 }
 
 }  // namespace sidereal::cli

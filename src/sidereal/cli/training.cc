@@ -4,18 +4,27 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/commands.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/progress.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/cli/run_file.h"
 #include "sidereal/cli/table.h"
-#include "sidereal/data/statistics.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/service/staleness.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
 
@@ -53,21 +62,57 @@ Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
   return app::start_local_cluster(job.local);
 }
 
-/// Of a model of probabilities: a fair coin has 0.69, whatever the data.
-constexpr double kHighLoss = 5;
-
-/// Why a loss may be so high; "" where numbers are not the reason.
-std::string about_loss(const TrainingJob& job, double loss) {
-  const auto largest = data::largest_scale(job.data);
-  if (!largest.ok() || largest->second < kHighLoss) return "";
-  return fmt::format(
-      "the loss is {:.4g}, where 0.69 is that of guessing: column '{}' has numbers up to {:.4g}; "
-      "scale it with --numeric-transform auto, or take it as categorical",
-      loss, largest->first, largest->second);
+/// ", pr auc 0.4012, rmse 0.3312, ..."; what there is none of is left out.
+std::string more_text(const train::EvalResult& r) {
+  std::string out;
+  for (const auto& [name, value] : train::more_figures(r)) {
+    if (!std::isfinite(value)) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    out += fmt::format(", {} {:.4f}", words, value);
+  }
+  return out;
 }
 
-Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
-                             train::FigureLog* log) {
+/// A folder that is there as long as this is.
+class TemporaryFolder {
+ public:
+  static Result<std::unique_ptr<TemporaryFolder>> create() {
+    std::error_code error;
+    std::string path =
+        (std::filesystem::temp_directory_path(error) / "sidereal-best-XXXXXX").string();
+    if (!error && mkdtemp(path.data()) != nullptr) {
+      return std::unique_ptr<TemporaryFolder>(new TemporaryFolder(path));
+    }
+    return base::failed_precondition(
+        "no folder for the best weights can be made: {} ({}); name one by TMPDIR, or give "
+        "--checkpoint-dir or --no-restore-best",
+        path, error ? error.message() : std::strerror(errno));
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
+/// What is known of an evaluation: of probabilities more than the loss.
+std::string figures(const TrainingJob& job, const train::EvalResult& r) {
+  if (job.has_auc()) return fmt::format("auc {:.4f}, log loss {:.4f}", r.auc, r.log_loss);
+  return fmt::format("loss {:.4f}", r.loss);
+}
+
+/// The deadline of a question whose answer may be missing: staleness, for the log of figures.
+constexpr std::chrono::milliseconds kGlanceDeadline(500);
+
+Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, train::FigureLog* log,
+                             service::StatusClient* status, RunFile* run) {
   train::FitOptions options = job.fit;
   options.cancelled = interrupted;
   ProgressPrinter printer(
@@ -76,22 +121,27 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer,
         std::fflush(stderr);
       },
       isatty(STDERR_FILENO) != 0, job.fit.epochs);
-  bool is_first = true;
   options.on_progress = [&](const train::Progress& p) {
     if (!job.quiet) printer.update(p);
-    if (log != nullptr) log->progress(p);
-    if (!std::exchange(is_first, false) || !(p.loss > kHighLoss)) return;
-    if (const std::string why = about_loss(job, p.loss); !why.empty()) options.on_warning(why);
+    if (log != nullptr) {
+      log->progress(p, [&] { return service::staleness_of(status->ask(kGlanceDeadline)); });
+    }
   };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {
     printer.finish();
-    print(fmt::format("epoch {}: valid auc {:.4f}, log loss {:.4f}\n", epoch, r.auc, r.log_loss));
+    print(fmt::format("epoch {}: valid {}{}\n", epoch, figures(job, r), more_text(r)));
     if (log != nullptr) log->evaluated("valid", r);
+    run->evaluated(r);
   };
   options.on_warning = [&printer](const std::string& text) {
     printer.finish();
     std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
   };
+  std::unique_ptr<TemporaryFolder> best;
+  if (job.keeps_best_apart) {
+    SR_ASSIGN_OR_RETURN(best, TemporaryFolder::create());
+    options.best_directory = best->path();
+  }
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
@@ -126,6 +176,9 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
                       job.fit.epochs));
   }
+  if (result.restored_best) {
+    print(fmt::format("the weights are those of epoch {}, the best\n", result.best_epoch));
+  }
 }
 
 void print_checkpoints(const train::CheckpointReport& report) {
@@ -150,9 +203,9 @@ void print_checkpoints(const train::CheckpointReport& report) {
   }
 }
 
-void print_test(const train::EvalResult& result) {
-  print(fmt::format("test: auc {:.4f}, log loss {:.4f} on {} rows\n", result.auc, result.log_loss,
-                    result.rows));
+void print_test(const TrainingJob& job, const train::EvalResult& result) {
+  print(
+      fmt::format("test: {} on {} rows{}\n", figures(job, result), result.rows, more_text(result)));
   if (result.best_auc.has_value()) {
     print(fmt::format("the best auc any model can reach on these rows is {:.4f}\n",
                       *result.best_auc));
@@ -187,7 +240,8 @@ Status check_outputs(const TrainingJob& job) {
   return {};
 }
 
-Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* outcome) {
+Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
+                TrainingOutcome* outcome) {
   SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
@@ -200,12 +254,19 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
   // A directory that cannot be made is the trainer's to tell.
   if (!directory.empty() && sys::posix::create_disk()->make_directories(directory).ok()) {
     SR_RETURN_IF_ERROR(write_file(directory + "/model.json", model_description(job)));
+    for (const data::Vocabulary& one : job.data.vocabularies) {
+      const std::string path = directory + "/" + data::vocabulary_file_name(one.column);
+      SR_RETURN_IF_ERROR(write_file(path, data::vocabulary_text(one)));
+    }
   }
   std::unique_ptr<train::FigureLog> log;
+  std::unique_ptr<service::StatusClient> status;
   if (!job.events_path.empty()) {
     SR_ASSIGN_OR_RETURN(log, train::FigureLog::create(job.events_path, trainer->model()));
+    SR_ASSIGN_OR_RETURN(status,
+                        service::StatusClient::create(cluster->spec(), cluster->security()));
   }
-  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get()));
+  SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get(), run));
   SR_RETURN_IF_ERROR(check_interrupt("while training"));
   print_fit(job, outcome->fit);
   print_checkpoints(outcome->fit.checkpoints);
@@ -213,7 +274,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, TrainingOutcome* 
     train::FitOptions options = job.fit;
     options.cancelled = interrupted;
     SR_ASSIGN_OR_RETURN(outcome->test, trainer->evaluate(*job.test, options));
-    print_test(*outcome->test);
+    print_test(job, *outcome->test);
   }
   if (log != nullptr) {
     log->fitted(outcome->fit);
@@ -231,9 +292,13 @@ Status run_training(const TrainingJob& job) {
   SR_RETURN_IF_ERROR(check_outputs(job));
   SR_ASSIGN_OR_RETURN(const auto cluster, open_cluster(job));
   TrainingOutcome outcome;
-  outcome.error = train_on(job, cluster.get(), &outcome);
+  RunFile run(job, version_number());
+  outcome.error = run.begin();
+  if (outcome.error.ok()) outcome.error = train_on(job, cluster.get(), &run, &outcome);
   // What there is of results is written, however the training ended.
-  const Status written = write_outputs(job, outcome);
+  Status written = write_outputs(job, outcome);
+  const Status told = run.end(outcome, interrupted());
+  if (written.ok()) written = told;
   const Status stopped = cluster->stop();
   SR_RETURN_IF_ERROR(outcome.error);
   return written.ok() ? stopped : written;

@@ -2,9 +2,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/security/credentials.h"
@@ -28,8 +30,15 @@ struct TrainingJob {
   std::string description_path;                ///< "": none. See model_description().
   std::string losses_path;                     ///< "": none. One loss per line, of worker 0.
   std::string events_path;                     ///< "": none. The folder of a file of events.
-  std::string trace_path;  ///< "": none. Chrome's trace format, of the steps in `fit`.
-  bool quiet = false;      ///< No progress, no tables; results and errors only.
+  std::string trace_path;          ///< "": none. Chrome's trace format, of the steps in `fit`.
+  std::vector<AskedOption> asked;  ///< The options that this is of, for the file of the run.
+  bool keeps_best_apart = false;   ///< The best weights are in a folder that goes afterwards.
+  bool quiet = false;              ///< No progress, no tables; results and errors only.
+
+  /// Whether one probability is predicted, of which there is an AUC.
+  [[nodiscard]] bool has_auc() const {
+    return model.objective.loss == "binary_crossentropy" && model.schema.targets.empty();
+  }
 };
 
 /// What came of it. Value type.

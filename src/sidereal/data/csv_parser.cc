@@ -11,7 +11,9 @@
 
 #include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/data/csv_checks.h"
 #include "sidereal/data/numeric_transform.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/parse/csv.h"
 #include "sidereal/parse/text.h"
 
@@ -25,9 +27,6 @@ using parse::split_csv;
 using parse::trim_blanks;
 
 namespace {
-
-/// The bytes between the texts of a cross.
-constexpr char kCrossSeparator = '\x1f';
 
 /// Names of columns for a message: a file that is no CSV may have anything in its first line.
 std::string column_names(const std::vector<std::string>& names) {
@@ -49,6 +48,11 @@ class CsvParser final : public RowParser {
     categorical_ = spec.categorical;
     for (const NumericTransform& one : spec.transforms) numbers_.push_back(one);
     numbers_.resize(numeric_.size());
+    for (const auto& [label, weight] : spec.class_weights) {
+      auto& [at, by] = class_weights_.emplace_back(0.0F, 1.0F);
+      // check_csv() has seen that they are numbers.
+      static_cast<void>(parse_float(label, &at) && parse_float(weight, &by));
+    }
   }
 
   [[nodiscard]] bool has_header() const override { return true; }
@@ -66,9 +70,14 @@ class CsvParser final : public RowParser {
     roles_.assign(found.size(), Role{});
     std::vector<std::pair<std::string, Kind>> others = {{spec_.label, Kind::kLabel}};
     if (!spec_.weight.empty()) others.emplace_back(spec_.weight, Kind::kWeight);
+    if (!spec_.group.empty()) others.emplace_back(spec_.group, Kind::kGroup);
     for (const auto& [name, kind] : others) {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, name));
       role->kind = kind;
+    }
+    for (size_t i = 0; i < spec_.targets.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, spec_.targets[i]));
+      *role = {.kind = Kind::kTarget, .slot = static_cast<uint32_t>(numeric_.size() + i)};
     }
     for (size_t i = 0; i < numeric_.size(); ++i) {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, numeric_[i]));
@@ -78,6 +87,13 @@ class CsvParser final : public RowParser {
       SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, categorical_[i]));
       *role = {.kind = categories_[i].is_plain() ? Kind::kCategory : Kind::kSpecial,
                .slot = static_cast<uint32_t>(categories_[i].slot),
+               .field = static_cast<uint32_t>(i),
+               .shift = ids_[i].shift()};
+    }
+    for (size_t i = 0; i < spec_.sequences.size(); ++i) {
+      SR_ASSIGN_OR_RETURN(Role* const role, role_of(found, spec_.sequences[i].column));
+      *role = {.kind = Kind::kSequence,
+               .slot = static_cast<uint32_t>(sequences_[i].slot),
                .field = static_cast<uint32_t>(i)};
     }
     for (size_t i = 0; i < spec_.bucketized.size(); ++i) {
@@ -91,8 +107,9 @@ class CsvParser final : public RowParser {
   }
 
   Status parse(std::string_view text, Row* row) override {
-    row->dense.resize(numeric_.size());
-    row->ids.resize(width_);
+    row->dense.resize(numeric_.size() + spec_.targets.size());
+    row->ids.resize(width_ + sequence_width_ + (spec_.group.empty() ? 0 : 1));
+    row->sample_weight = 1;
     if (std::memchr(text.data(), '"', text.size()) != nullptr) {
       SR_RETURN_IF_ERROR(split_csv(text, {.delimiter = spec_.delimiter}, &fields_, &scratch_));
       if (fields_.size() != roles_.size()) return wrong_count(fields_.size());
@@ -101,6 +118,9 @@ class CsvParser final : public RowParser {
       SR_RETURN_IF_ERROR(parse_unquoted(text, row));
     }
     for (const Cross& cross : crosses_) row->ids[cross.slot] = crossed(cross);
+    for (const auto& [label, weight] : class_weights_) {
+      if (row->label == label) row->sample_weight *= weight;
+    }
     return {};
   }
 
@@ -108,11 +128,15 @@ class CsvParser final : public RowParser {
     Schema schema;
     schema.dense_width = static_cast<int64_t>(numeric_.size());
     schema.fields = static_cast<int64_t>(width_);
-    const auto spaces =
-        static_cast<int64_t>(categorical_.size() + spec_.bucketized.size() + spec_.crosses.size());
-    schema.rows = spec_.id_space > 0 ? spec_.id_space : spaces * spec_.hash_buckets;
-    if (schema.fields == 0) schema.rows = 0;
-    schema.has_sample_weight = !spec_.weight.empty();
+    schema.rows = ids_.empty() ? 0 : ids_.back().first() + ids_.back().size();
+    if (spec_.id_space > 0) schema.rows = spec_.id_space;
+    if (schema.fields == 0 && sequences_.empty()) schema.rows = 0;
+    for (const Sequence& one : spec_.sequences) {
+      schema.sequences.emplace_back(one.column, one.max_length);
+    }
+    schema.has_sample_weight = !(spec_.weight.empty() && spec_.class_weights.empty());
+    schema.targets = spec_.targets;
+    schema.has_group = !spec_.group.empty();
     schema.numeric = numeric_;
     schema.categorical = categorical_;
     return schema;
@@ -127,20 +151,27 @@ class CsvParser final : public RowParser {
     kSpecial,  ///< A category with more to it than its text's hash.
     kBuckets,  ///< A number that is nothing but bucketized.
     kWeight,
+    kSequence,
+    kTarget,
+    kGroup,
   };
   struct Role {
     Kind kind = Kind::kUnused;
     uint32_t slot = 0;   ///< In `dense`, or the first one in `ids`.
-    uint32_t field = 0;  ///< Of categories: which.
+    uint32_t field = 0;  ///< Of categories and sequences: which.
     int32_t bucketized = -1;
+    int64_t shift = 0;  ///< Of kCategory: from category_id() to its id.
   };
   struct Category {
     size_t slot = 0;
-    size_t length = 1;     ///< Slots it has.
-    char separator = 0;    ///< 0: a cell is one value.
-    std::string missing;   ///< What an empty cell counts as.
-    int64_t crossed = -1;  ///< Its place among texts_, if a cross wants it.
-    [[nodiscard]] bool is_plain() const { return separator == 0 && missing.empty() && crossed < 0; }
+    size_t length = 1;      ///< Slots it has.
+    char separator = 0;     ///< 0: a cell is one value.
+    std::string missing;    ///< What an empty cell counts as.
+    int64_t crossed = -1;   ///< Its place among texts_, if a cross wants it.
+    bool is_hashed = true;  ///< By category_id().
+    [[nodiscard]] bool is_plain() const {
+      return separator == 0 && missing.empty() && crossed < 0 && is_hashed;
+    }
   };
   struct Buckets {
     size_t slot = 0;
@@ -149,8 +180,14 @@ class CsvParser final : public RowParser {
   };
   struct Cross {
     size_t slot = 0;
-    int64_t field = 0;
+    size_t field = 0;
     std::vector<size_t> texts;
+    std::vector<bool> are_numbers;
+  };
+  struct SequenceSlots {
+    size_t slot = 0;
+    size_t field = 0;  ///< Of its ids.
+    std::string missing;
   };
 
   // The first file decides; the others must have the same columns, in any order.
@@ -160,6 +197,9 @@ class CsvParser final : public RowParser {
     taken.insert(spec_.label);
     if (!spec_.weight.empty()) taken.insert(spec_.weight);
     for (const Bucketized& one : spec_.bucketized) taken.insert(one.column);
+    for (const Sequence& one : spec_.sequences) taken.insert(one.column);
+    taken.insert(spec_.targets.begin(), spec_.targets.end());
+    if (!spec_.group.empty()) taken.insert(spec_.group);
     for (const std::string& name : found) {
       if (!taken.contains(name)) categorical_.push_back(name);
     }
@@ -185,12 +225,13 @@ class CsvParser final : public RowParser {
     }
     buckets_.assign(spec_.bucketized.size(), {});
     for (Buckets& one : buckets_) one.slot = width_++;
+    SR_RETURN_IF_ERROR(number_fields());
     SR_RETURN_IF_ERROR(take_defaults());
     crosses_.clear();
     for (size_t i = 0; i < spec_.crosses.size(); ++i) {
       Cross& cross = crosses_.emplace_back();
       cross.slot = width_++;
-      cross.field = static_cast<int64_t>(categories_.size() + buckets_.size() + i);
+      cross.field = categories_.size() + buckets_.size() + i;
       for (const std::string& name : spec_.crosses[i]) {
         SR_ASSIGN_OR_RETURN(int64_t* const place, crossed_of(name));
         if (*place < 0) {
@@ -198,9 +239,55 @@ class CsvParser final : public RowParser {
           texts_.emplace_back();
         }
         cross.texts.push_back(static_cast<size_t>(*place));
+        cross.are_numbers.push_back(is_bucketized(name));
       }
     }
     return {};
+  }
+
+  [[nodiscard]] bool is_bucketized(const std::string& name) const {
+    return std::any_of(spec_.bucketized.begin(), spec_.bucketized.end(),
+                       [&](const Bucketized& one) { return one.column == name; });
+  }
+
+  /// Gives each field its ids, and sequences their slots.
+  Status number_fields() {
+    std::set<std::string> numbered;
+    for (const Vocabulary& one : spec_.vocabularies) numbered.insert(one.column);
+    ids_.clear();
+    const auto add = [&](const std::string& column) {
+      const auto field = static_cast<int64_t>(ids_.size());
+      const int64_t first = ids_.empty() ? 0 : ids_.back().first() + ids_.back().size();
+      for (const Vocabulary& one : spec_.vocabularies) {
+        if (one.column != column || numbered.erase(column) == 0) continue;
+        ids_.emplace_back(field, first, one);
+        return;
+      }
+      ids_.emplace_back(field, first, spec_.hash, spec_.hash_buckets);
+    };
+    for (size_t i = 0; i < categorical_.size(); ++i) {
+      add(categorical_[i]);
+      categories_[i].is_hashed = ids_.back().is_plain();
+    }
+    for (size_t i = 0; i < spec_.bucketized.size() + spec_.crosses.size(); ++i) add("");
+    sequences_.clear();
+    sequence_width_ = 0;
+    for (const Sequence& one : spec_.sequences) {
+      SequenceSlots& made = sequences_.emplace_back();
+      made.slot = width_ + spec_.crosses.size() + sequence_width_;
+      sequence_width_ += static_cast<size_t>(one.max_length);
+      made.field = ids_.size();
+      if (one.like.empty()) {
+        add(one.column);
+      } else {
+        SR_ASSIGN_OR_RETURN(made.field, category_of(one.like, "whose ids a sequence is to have"));
+      }
+    }
+    if (numbered.empty()) return {};
+    return invalid_argument(
+        "column '{}' has a vocabulary and is neither categorical nor a sequence with ids of its "
+        "own; they are: {}",
+        *numbered.begin(), base::join(categorical_, ", "));
   }
 
   Result<size_t> category_of(const std::string& name, const char* why) const {
@@ -241,11 +328,20 @@ class CsvParser final : public RowParser {
         return invalid_argument("the default of column '{}' is {}, not a finite number", name,
                                 shown(text));
       }
-      if (is_number) continue;
+      if (is_number || set_default_of_sequence(name, text)) continue;
       SR_ASSIGN_OR_RETURN(const size_t at, category_of(name, "which has a default"));
       categories_[at].missing = text;
     }
     return {};
+  }
+
+  bool set_default_of_sequence(const std::string& name, const std::string& text) {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      if (spec_.sequences[i].column != name) continue;
+      sequences_[i].missing = text;
+      return true;
+    }
+    return false;
   }
 
   Result<Role*> role_of(const std::vector<std::string>& found, const std::string& name) {
@@ -283,7 +379,7 @@ class CsvParser final : public RowParser {
     if (role.kind == Kind::kCategory) [[likely]] {
       int64_t& out = row->ids[role.slot];
       if (spec_.id_space <= 0) {
-        out = category_id(value, role.field, spec_.hash_buckets);
+        out = category_id(value, role.field, spec_.hash_buckets) + role.shift;
         return {};
       }
       if (parse_integer(value, &out) && out >= 0 && out < spec_.id_space) [[likely]]
@@ -304,6 +400,16 @@ class CsvParser final : public RowParser {
         return parse_label_by(spec_.label_rule, value, spec_.binary_label, &row->label);
       case Kind::kWeight:
         return take_weight(column, value, row);
+      case Kind::kSequence:
+        return take_sequence(column, value, row);
+      case Kind::kTarget:
+        return base::with_context(
+            parse_label(value, spec_.binary_label, false, &row->dense[roles_[column].slot]),
+            fmt::format("column '{}'", names_[column]));
+      case Kind::kGroup:
+        // Not negative, as ids are.
+        row->ids.back() = static_cast<int64_t>(base::hash64(value) >> 1);
+        return {};
       case Kind::kCategory:
       case Kind::kUnused:
         break;
@@ -311,9 +417,9 @@ class CsvParser final : public RowParser {
     return {};
   }
 
-  Status to_id(size_t column, std::string_view value, int64_t field, int64_t* out) const {
+  Status to_id(size_t column, std::string_view value, size_t field, int64_t* out) const {
     if (spec_.id_space <= 0) {
-      *out = category_id(value, field, spec_.hash_buckets);
+      *out = ids_[field].id(value);
       return {};
     }
     int64_t id = 0;
@@ -338,7 +444,7 @@ class CsvParser final : public RowParser {
   Status take_category(size_t column, std::string_view value, Row* row) {
     const Role& role = roles_[column];
     const Category& category = categories_[role.field];
-    const auto field = static_cast<int64_t>(role.field);
+    const size_t field = role.field;
     if (value.empty()) value = category.missing;
     if (category.crossed >= 0) texts_[static_cast<size_t>(category.crossed)].assign(value);
     int64_t* const out = row->ids.data() + role.slot;
@@ -352,6 +458,30 @@ class CsvParser final : public RowParser {
       value.remove_prefix(more ? end + 1 : value.size());
     }
     std::fill(out + count, out + category.length, int64_t{-1});
+    return {};
+  }
+
+  Status take_sequence(size_t column, std::string_view value, Row* row) {
+    const Role& role = roles_[column];
+    const Sequence& how = spec_.sequences[role.field];
+    const SequenceSlots& slots = sequences_[role.field];
+    if (value.empty()) value = slots.missing;
+    pieces_.clear();
+    for (bool more = !value.empty(); more;) {
+      const size_t end = value.find(how.separator);
+      more = end != std::string_view::npos;
+      pieces_.push_back(trim_blanks(value.substr(0, end)));
+      value.remove_prefix(more ? end + 1 : value.size());
+    }
+    const auto room = static_cast<size_t>(how.max_length);
+    const size_t count = std::min(pieces_.size(), room);
+    const size_t from = how.truncating == "pre" ? pieces_.size() - count : 0;
+    int64_t* const out = row->ids.data() + role.slot;
+    std::fill(out, out + room, int64_t{-1});
+    const size_t at = how.padding == "pre" ? room - count : 0;
+    for (size_t i = 0; i < count; ++i) {
+      SR_RETURN_IF_ERROR(to_id(column, pieces_[from + i], slots.field, out + at + i));
+    }
     return {};
   }
 
@@ -385,8 +515,8 @@ class CsvParser final : public RowParser {
     }
     const int64_t bucket =
         is_missing ? static_cast<int64_t>(boundaries.size()) + 1 : bucket_of(x, boundaries);
-    const auto field = static_cast<int64_t>(categories_.size()) + index;
-    row->ids[buckets.slot] = field * spec_.hash_buckets + bucket;
+    const size_t field = categories_.size() + static_cast<size_t>(index);
+    row->ids[buckets.slot] = ids_[field].first() + bucket;
     if (buckets.crossed >= 0) {
       texts_[static_cast<size_t>(buckets.crossed)] = std::to_string(bucket);
     }
@@ -402,12 +532,9 @@ class CsvParser final : public RowParser {
   }
 
   int64_t crossed(const Cross& cross) {
-    joined_.clear();
-    for (const size_t text : cross.texts) {
-      if (text != cross.texts.front() || !joined_.empty()) joined_ += kCrossSeparator;
-      joined_ += texts_[text];
-    }
-    return category_id(joined_, cross.field, spec_.hash_buckets);
+    joined_.resize(cross.texts.size());
+    for (size_t i = 0; i < cross.texts.size(); ++i) joined_[i] = texts_[cross.texts[i]];
+    return ids_[cross.field].crossed(joined_, cross.are_numbers);
   }
 
   [[nodiscard]] Status wrong_count(size_t count) const {
@@ -422,12 +549,17 @@ class CsvParser final : public RowParser {
   std::vector<std::string> numeric_;
   std::vector<std::string> categorical_;
   std::vector<NumericTransform> numbers_;
+  std::vector<std::pair<float, float>> class_weights_;
   std::vector<Category> categories_;
   std::vector<Buckets> buckets_;
   std::vector<Cross> crosses_;
+  std::vector<FieldIds> ids_;  // Of each field.
+  std::vector<SequenceSlots> sequences_;
   size_t width_ = 0;                // Slots of `ids`.
+  size_t sequence_width_ = 0;       // Slots behind them.
   std::vector<std::string> texts_;  // Of the row, of columns that are crossed.
-  std::string joined_;
+  std::vector<std::string> joined_;
+  std::vector<std::string_view> pieces_;
   std::vector<std::string> names_;  // For messages.
   std::vector<Role> roles_;
   bool started_ = false;
@@ -435,79 +567,10 @@ class CsvParser final : public RowParser {
   std::string scratch_;
 };
 
-Status check_counts(const DataSpec& spec) {
-  if (!spec.transforms.empty() && spec.transforms.size() != spec.numeric.size()) {
-    return invalid_argument("{} transforms for {} numeric columns", spec.transforms.size(),
-                            spec.numeric.size());
-  }
-  for (const NumericTransform& one : spec.transforms) {
-    if (one.kind == Transform::kAuto) {
-      return invalid_argument("a transform is 'auto'; it is chosen before data is read");
-    }
-  }
-  for (const MultiHot& one : spec.multi_hot) {
-    if (one.max_length < 1 || one.max_length > kMultiHotMax) {
-      return invalid_argument("column '{}' has up to {} values in a cell; it must be from 1 to {}",
-                              one.column, one.max_length, kMultiHotMax);
-    }
-    if (one.separator == spec.delimiter) {
-      return invalid_argument("column '{}': its separator is that of the columns", one.column);
-    }
-  }
-  for (const Bucketized& one : spec.bucketized) {
-    const auto buckets = std::max(one.buckets, static_cast<int64_t>(one.boundaries.size()) + 1);
-    if (buckets < 2 || buckets > kBucketsMax) {
-      return invalid_argument("column '{}' is to have {} buckets; it must be from 2 to {}",
-                              one.column, buckets, kBucketsMax);
-    }
-    if (buckets >= spec.hash_buckets) {
-      return invalid_argument(
-          "column '{}' has {} buckets, and one for empty cells; hash_buckets "
-          "is {}: make it larger",
-          one.column, buckets, spec.hash_buckets);
-    }
-  }
-  for (const auto& cross : spec.crosses) {
-    if (cross.size() < 2) return invalid_argument("a cross is of two columns or more");
-  }
-  if (spec.id_space > 0 && !(spec.bucketized.empty() && spec.crosses.empty())) {
-    return invalid_argument("buckets and crosses are hashed; they go with no id space");
-  }
-  return check_label_rule(spec.label_rule);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<RowParser>> make_csv_parser(const DataSpec& spec) {
-  const char d = spec.delimiter;
-  if (d == '"' || d == '\n' || d == '\r' || d == '\0') {
-    return invalid_argument("a delimiter cannot be a quote, a line end or a zero byte");
-  }
-  if (spec.label.empty()) {
-    return invalid_argument("the column of the label is not named; give its name in the header");
-  }
-  std::vector<std::string> others;
-  if (!spec.weight.empty()) others.push_back(spec.weight);
-  std::set<std::string> bucketized;
-  for (const Bucketized& one : spec.bucketized) {
-    const bool is_numeric =
-        std::find(spec.numeric.begin(), spec.numeric.end(), one.column) != spec.numeric.end();
-    if (!bucketized.insert(one.column).second) {
-      return invalid_argument("column '{}' is bucketized twice", one.column);
-    }
-    if (!is_numeric) others.push_back(one.column);
-  }
-  std::set<std::string> seen{spec.label};
-  for (const auto* names : {&spec.numeric, &spec.categorical, &std::as_const(others)}) {
-    for (const std::string& name : *names) {
-      if (!seen.insert(name).second) {
-        return invalid_argument(
-            "column '{}' is named twice (as label, weight, numeric, bucketized or categorical)",
-            name);
-      }
-    }
-  }
-  SR_RETURN_IF_ERROR(check_counts(spec));
+  SR_RETURN_IF_ERROR(check_csv(spec));
   return std::make_unique<CsvParser>(spec);
 }
 

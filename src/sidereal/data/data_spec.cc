@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <glob.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -22,17 +24,25 @@ namespace {
 constexpr std::array<std::string_view, 5> kFormatNames = {"criteo", "csv", "libsvm", "arrays",
                                                           "synthetic"};
 constexpr std::array<std::string_view, 2> kBadRowsNames = {"fail", "skip"};
+constexpr std::array<std::string_view, 2> kHashNames = {"xxh3", "farmhash"};
 constexpr std::array<std::string_view, 7> kTransformNames = {
     "none", "auto", "log1p", "standard", "log1p_standard", "minmax", "quantile"};
+
+/// The value of an enumeration whose names these are, in order.
+template <class Enum, size_t count>
+std::optional<Enum> value_named(const std::array<std::string_view, count>& names,
+                                std::string_view name) {
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Enum>(found - names.begin());
+}
 
 }  // namespace
 
 std::string_view name_of(Format format) { return kFormatNames[static_cast<size_t>(format)]; }
 
 Result<Format> format_from_name(std::string_view name) {
-  for (size_t i = 0; i < kFormatNames.size(); ++i) {
-    if (kFormatNames[i] == name) return static_cast<Format>(i);
-  }
+  if (const auto known = value_named<Format>(kFormatNames, name)) return *known;
   return invalid_argument("no data format '{}'; the formats are: {}", name,
                           fmt::join(kFormatNames, ", "));
 }
@@ -40,9 +50,7 @@ Result<Format> format_from_name(std::string_view name) {
 std::string_view name_of(BadRows bad_rows) { return kBadRowsNames[static_cast<size_t>(bad_rows)]; }
 
 Result<BadRows> bad_rows_from_name(std::string_view name) {
-  for (size_t i = 0; i < kBadRowsNames.size(); ++i) {
-    if (kBadRowsNames[i] == name) return static_cast<BadRows>(i);
-  }
+  if (const auto known = value_named<BadRows>(kBadRowsNames, name)) return *known;
   return invalid_argument("bad rows cannot be treated by '{}'; say fail or skip", name);
 }
 
@@ -51,11 +59,16 @@ std::string_view name_of(Transform transform) {
 }
 
 Result<Transform> transform_from_name(std::string_view name) {
-  for (size_t i = 0; i < kTransformNames.size(); ++i) {
-    if (kTransformNames[i] == name) return static_cast<Transform>(i);
-  }
+  if (const auto known = value_named<Transform>(kTransformNames, name)) return *known;
   return invalid_argument("no transform '{}'; the transforms are: {}", name,
                           fmt::join(kTransformNames, ", "));
+}
+
+std::string_view name_of(Hash hash) { return kHashNames[static_cast<size_t>(hash)]; }
+
+Result<Hash> hash_from_name(std::string_view name) {
+  if (const auto known = value_named<Hash>(kHashNames, name)) return *known;
+  return invalid_argument("no hash '{}'; the hashes are: {}", name, fmt::join(kHashNames, ", "));
 }
 
 Result<Schema> inspect(const DataSpec& spec) {

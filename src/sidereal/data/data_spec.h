@@ -38,6 +38,9 @@ inline constexpr int64_t kHashBucketsMax = int64_t{1} << 36;
 inline constexpr int64_t kMultiHotMax = 1024;
 inline constexpr int64_t kBucketsMax = 4096;
 
+/// The column of a batch that says which rows belong together: i64 [B], equal for equal texts.
+inline constexpr const char* kGroup = "group";
+
 /// "criteo", "csv", "libsvm", "arrays", "synthetic".
 std::string_view name_of(Format format);
 /// The format of that name, or kInvalidArgument listing the names.
@@ -109,6 +112,41 @@ struct MultiHot {
   friend bool operator==(const MultiHot&, const MultiHot&) = default;
 };
 
+/// What texts become ids by, where no vocabulary does.
+enum class Hash : uint8_t {
+  /// XXH3 with the field as seed: base::category_id().
+  kXxh3,
+  /// FarmHash, the rest of the division by the buckets: the ids of Keras' Hashing and
+  /// HashedCrossing.
+  kFarmhash,
+};
+
+/// A column of texts, whose ids are by a vocabulary: first `num_oov_indices` of texts that are not
+/// in it, then those of its tokens. Value type.
+struct Vocabulary {
+  std::string column;
+  /// The most ids that there are; 0: no limit.
+  int64_t max_tokens = 0;
+  int64_t num_oov_indices = 1;
+  /// Empty: with_statistics() finds them, the most frequent first.
+  std::vector<std::string> tokens = {};
+  friend bool operator==(const Vocabulary&, const Vocabulary&) = default;
+};
+
+/// A column of which a cell has several texts in an order. Its ids are a column of the batch of
+/// their own, i64 [B, max_length], where there are fewer -1. Value type.
+struct Sequence {
+  std::string column;
+  char separator = '|';
+  int64_t max_length = 1;
+  /// "pre" or "post": where the -1 are, and which texts are left out of a longer one.
+  std::string padding = "post";
+  std::string truncating = "post";
+  /// The categorical column whose ids its texts have; "": ids of its own.
+  std::string like = "";
+  friend bool operator==(const Sequence&, const Sequence&) = default;
+};
+
 /// A column of numbers that becomes a category: the number of boundaries that are not above it; an
 /// empty cell is one more category, behind them. Value type.
 struct Bucketized {
@@ -138,6 +176,12 @@ struct DataSpec {
   LabelRule label_rule = {};
   /// csv: the column that says how much a row counts; "": all count 1.
   std::string weight = "";
+  /// csv: columns of numbers beside the label that are to be predicted too.
+  std::vector<std::string> targets;
+  /// csv: the column whose texts say which rows belong together, as those of one query; "": none.
+  std::string group = "";
+  /// csv: (label, what the weight of its rows is multiplied by); of others by 1.
+  std::vector<std::pair<std::string, std::string>> class_weights;
   /// csv: how `transforms` are chosen.
   Transform numeric_transform = Transform::kNone;
   /// csv: (numeric column, name of a transform) of those that have another one.
@@ -153,10 +197,16 @@ struct DataSpec {
   /// csv: columns of `ids` behind these: of each pair, or more, of categorical or bucketized
   /// columns, what they say together.
   std::vector<std::vector<std::string>> crosses;
+  /// csv: of categorical columns and sequences, those that are numbered by a vocabulary.
+  std::vector<Vocabulary> vocabularies;
+  /// csv: columns beside `ids`; none of them is categorical too.
+  std::vector<Sequence> sequences;
+  /// csv: how texts are hashed.
+  Hash hash = Hash::kXxh3;
   /// csv.
   char delimiter = ',';
-  /// Ids per categorical field, which is a column, bucketized column or cross: id = field *
-  /// hash_buckets + (hash of the text in the field).
+  /// Ids per field, which is a categorical column, bucketized column, cross or sequence, in this
+  /// order, where it has no vocabulary: id = ids of the fields before it + (hash of the text).
   int64_t hash_buckets = 100'000;
   /// If positive, values are integer ids in one space [0, id_space) that all fields share, and
   /// nothing is hashed. libsvm indices are always ids, in [0, id_space) (or [0, hash_buckets)).
@@ -178,6 +228,11 @@ std::string_view name_of(Transform transform);
 /// The transform of that name, or kInvalidArgument listing the names.
 Result<Transform> transform_from_name(std::string_view name);
 
+/// "xxh3" or "farmhash".
+std::string_view name_of(Hash hash);
+/// The hash of that name, or kInvalidArgument.
+Result<Hash> hash_from_name(std::string_view name);
+
 /// `spec` as JSON text.
 std::string to_json(const DataSpec& spec);
 /// The spec of to_json(). Missing keys keep their defaults; an unknown key or a value of the wrong
@@ -192,6 +247,12 @@ struct Schema {
   int64_t fields = 0;
   /// Rows an embedding table needs: every id is below this.
   int64_t rows = 0;
+  /// Columns of Batch::columns that are sequences of ids below `rows`: names and lengths.
+  std::vector<std::pair<std::string, int64_t>> sequences;
+  /// Columns of Batch::columns that are labels too, f32 [B].
+  std::vector<std::string> targets;
+  /// True when Batch::columns has kGroup.
+  bool has_group = false;
   /// True when batches have `weights` (libsvm).
   bool weighted = false;
   bool has_label = true;

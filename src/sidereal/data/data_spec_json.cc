@@ -156,6 +156,26 @@ Status read_bucketized(const std::string& key, const Json& value, Bucketized* ou
   return {};
 }
 
+Status read_vocabulary(const std::string& key, const Json& value, Vocabulary* out, bool* known) {
+  if (key == "column") return read(key, value, &out->column);
+  if (key == "max_tokens") return read(key, value, &out->max_tokens);
+  if (key == "num_oov_indices") return read(key, value, &out->num_oov_indices);
+  if (key == "tokens") return read(key, value, &out->tokens);
+  *known = false;
+  return {};
+}
+
+Status read_sequence(const std::string& key, const Json& value, Sequence* out, bool* known) {
+  if (key == "column") return read(key, value, &out->column);
+  if (key == "separator") return read(key, value, &out->separator);
+  if (key == "max_length") return read(key, value, &out->max_length);
+  if (key == "padding") return read(key, value, &out->padding);
+  if (key == "truncating") return read(key, value, &out->truncating);
+  if (key == "like") return read(key, value, &out->like);
+  *known = false;
+  return {};
+}
+
 Status read_label_rule(const std::string& key, const Json& value, LabelRule* out, bool* known) {
   if (key == "op") return read(key, value, &out->op);
   if (key == "value") return read(key, value, &out->value);
@@ -171,6 +191,9 @@ Status read_feature(const std::string& key, const Json& value, DataSpec* spec, b
     });
   }
   if (key == "weight") return read(key, value, &spec->weight);
+  if (key == "targets") return read(key, value, &spec->targets);
+  if (key == "group") return read(key, value, &spec->group);
+  if (key == "class_weights") return read(key, value, &spec->class_weights);
   if (key == "numeric_transform") return read_transform(key, value, &spec->numeric_transform);
   if (key == "column_transforms") return read(key, value, &spec->column_transforms);
   if (key == "transforms") return read_objects(key, value, &spec->transforms, read_numeric);
@@ -178,6 +201,14 @@ Status read_feature(const std::string& key, const Json& value, DataSpec* spec, b
   if (key == "multi_hot") return read_objects(key, value, &spec->multi_hot, read_multi_hot);
   if (key == "bucketized") return read_objects(key, value, &spec->bucketized, read_bucketized);
   if (key == "crosses") return read(key, value, &spec->crosses);
+  if (key == "vocabularies") return read_objects(key, value, &spec->vocabularies, read_vocabulary);
+  if (key == "sequences") return read_objects(key, value, &spec->sequences, read_sequence);
+  if (key == "hash") {
+    std::string name;
+    SR_RETURN_IF_ERROR(read(key, value, &name));
+    SR_ASSIGN_OR_RETURN(spec->hash, hash_from_name(name));
+    return {};
+  }
   *known = false;
   return {};
 }
@@ -192,6 +223,9 @@ void put_features(const DataSpec& spec, Json* out) {
   Json& json = *out;
   json["label_rule"] = {{"op", spec.label_rule.op}, {"value", spec.label_rule.value}};
   json["weight"] = spec.weight;
+  json["targets"] = spec.targets;
+  json["group"] = spec.group;
+  json["class_weights"] = pairs(spec.class_weights);
   json["numeric_transform"] = std::string(name_of(spec.numeric_transform));
   json["transforms"] = Json::array();
   for (const NumericTransform& one : spec.transforms) {
@@ -215,6 +249,23 @@ void put_features(const DataSpec& spec, Json* out) {
         {{"column", one.column}, {"buckets", one.buckets}, {"boundaries", one.boundaries}});
   }
   json["crosses"] = spec.crosses;
+  json["hash"] = std::string(name_of(spec.hash));
+  json["vocabularies"] = Json::array();
+  for (const Vocabulary& one : spec.vocabularies) {
+    json["vocabularies"].push_back({{"column", one.column},
+                                    {"max_tokens", one.max_tokens},
+                                    {"num_oov_indices", one.num_oov_indices},
+                                    {"tokens", one.tokens}});
+  }
+  json["sequences"] = Json::array();
+  for (const Sequence& one : spec.sequences) {
+    json["sequences"].push_back({{"column", one.column},
+                                 {"separator", std::string(1, one.separator)},
+                                 {"max_length", one.max_length},
+                                 {"padding", one.padding},
+                                 {"truncating", one.truncating},
+                                 {"like", one.like}});
+  }
 }
 
 Status read_synthetic(const Json& json, SyntheticSpec* spec) {

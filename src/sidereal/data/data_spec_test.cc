@@ -32,6 +32,18 @@ DataSpec unusual_spec() {
   spec.multi_hot = {{.column = "v", .separator = ';', .max_length = 3}};
   spec.bucketized = {{.column = "x", .buckets = 2, .boundaries = {0.3F}}};
   spec.crosses = {{"u", "x"}};
+  spec.vocabularies = {
+      {.column = "u", .max_tokens = 9, .num_oov_indices = 2, .tokens = {"\u00e9", "b"}}};
+  spec.sequences = {{.column = "s",
+                     .separator = ' ',
+                     .max_length = 4,
+                     .padding = "pre",
+                     .truncating = "pre",
+                     .like = "u"}};
+  spec.hash = Hash::kFarmhash;
+  spec.targets = {"z"};
+  spec.group = "q";
+  spec.class_weights = {{"1", "2.5"}};
   spec.delimiter = '\t';
   spec.hash_buckets = 17;
   spec.id_space = 99;

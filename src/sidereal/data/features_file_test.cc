@@ -56,6 +56,25 @@ TEST(Toml, ErrorsNameTheLine) {
   EXPECT_THAT(error("a = \"\\q\""), HasSubstr("backslash"));
 }
 
+TEST(Features, AreUtf8) {
+  const auto error = [](const std::string& text) {
+    DataSpec spec;
+    return base::message_of(take_features_text(text, "f.toml", &spec));
+  };
+  EXPECT_THAT(error("label = 'y'\nweight = '\xe9'"), HasSubstr("f.toml: line 2 is not UTF-8"));
+  const std::string column = "[columns.a]\ntype = 'categorical'\nmax_length = 2\nseparator = ";
+  EXPECT_THAT(error(column + "'\xb7'"), HasSubstr("line 4 is not UTF-8"));
+  EXPECT_THAT(error(column + "'\xc2\xb7'"), HasSubstr("one character of ASCII"));
+  EXPECT_EQ(error(column + "';'"), "");
+}
+
+TEST(Features, HaveFiniteBoundaries) {
+  DataSpec spec;
+  const std::string text = "[columns.a]\ntype = 'bucketized'\nboundaries = [1, 1e39]";
+  EXPECT_THAT(base::message_of(take_features_text(text, "f.toml", &spec)),
+              HasSubstr("'boundaries' has 1e+39, which is no finite number of 32 bits"));
+}
+
 TEST(Features, SayWhatColumnsAre) {
   DataSpec spec;
   const Status status = take_features_text(R"(label = "income"
@@ -156,6 +175,8 @@ TEST(Features, AProposalIsTakenAsItStands) {
   };
   add("age", true, 70);
   add("few", true, 3);
+  add("item", true, 800).max = 900;
+  add("price", true, 800).max = 9000;
   add("user_id", true, 1900);
   add("one \"thing\"", true, 1);
   add("comment", false, 2000);
@@ -169,8 +190,8 @@ TEST(Features, AProposalIsTakenAsItStands) {
   ASSERT_TRUE(status.ok()) << status << "\n" << text;
   EXPECT_EQ(spec.label, "income");
   EXPECT_EQ(spec.label_rule, (LabelRule{.op = "=", .value = ">50K"}));
-  EXPECT_THAT(spec.numeric, ElementsAre("age"));
-  EXPECT_THAT(spec.categorical, ElementsAre("few", "user_id", "genres"));
+  EXPECT_THAT(spec.numeric, ElementsAre("age", "price"));
+  EXPECT_THAT(spec.categorical, ElementsAre("few", "item", "user_id", "genres"));
   EXPECT_THAT(spec.multi_hot,
               ElementsAre(MultiHot{.column = "genres", .separator = '|', .max_length = 6}));
   EXPECT_THAT(text, HasSubstr("whole numbers, 0 to 90"));

@@ -167,8 +167,9 @@ void PrefetchingReader::count(Batch* batch) {
   stats.rows_before -= stats_before_.rows_before;
   stats.rows_skipped -= stats_before_.rows_skipped;
   stats.bytes_read -= stats_before_.bytes_read;
-  const double left = 1 - stats_before_.progress;
-  stats.progress = left <= 0 ? 1 : (stats.progress - stats_before_.progress) / left;
+  const auto passes = static_cast<double>(passes_of(options_));
+  const auto before = static_cast<double>(pass_before_);
+  stats.progress = (stats.progress * passes - before) / (passes - before);
   if (stats.rows_skipped == 0) stats.first_skipped.clear();
   stats_ = stats;
 }
@@ -190,13 +191,12 @@ bool PrefetchingReader::go_on_as(const DataSpec& spec, const PrefetchOptions& op
     }
   }
   pass_before_ = pass_;
-  stats_before_ = {
-      .rows_read = stats_before_.rows_read + stats_.rows_read,
-      .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
-      .rows_before = stats_before_.rows_before + stats_.rows_before,
-      .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
-      .progress = stats_before_.progress + stats_.progress * (1 - stats_before_.progress),
-      .first_skipped = ""};
+  stats_before_ = {.rows_read = stats_before_.rows_read + stats_.rows_read,
+                   .rows_skipped = stats_before_.rows_skipped + stats_.rows_skipped,
+                   .rows_before = stats_before_.rows_before + stats_.rows_before,
+                   .bytes_read = stats_before_.bytes_read + stats_.bytes_read,
+                   .progress = 0,
+                   .first_skipped = ""};
   stats_ = {};
   return true;
 }
@@ -222,6 +222,10 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
     if (!more) break;
     batch.pass = pass;
     ReadStats& stats = batch.stats;
+    // A reader that shuffles is ahead by the rows that it holds.
+    if (batch.pass_rows < stats.rows_read) {
+      stats.progress *= static_cast<double>(batch.pass_rows) / static_cast<double>(stats.rows_read);
+    }
     stats.rows_read += before_.rows_read;
     stats.rows_before += before_.rows_before;
     stats.rows_skipped += before_.rows_skipped;

@@ -68,7 +68,9 @@ class PrefetchingReader {
   /// that out, and counts as that one would, from now on.
   bool go_on_as(const DataSpec& spec, const PrefetchOptions& options);
 
-  /// The state after the batch last given out, over all passes; after the end, the totals.
+  /// The state after the batch last given out, over all passes; after the end, the totals. Its
+  /// progress is that of the rows given out, not of those read ahead, among the passes that this
+  /// reader, or go_on_as(), was asked for.
   [[nodiscard]] const ReadStats& stats() const { return stats_; }
 
  private:

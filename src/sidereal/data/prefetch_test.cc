@@ -95,6 +95,36 @@ TEST(ReaderShelf, GivesAReaderToWhoeverGoesOnWhereItIs) {
   EXPECT_EQ(resumed->stats().rows_skipped, 0);
 }
 
+TEST(ReaderShelf, AReaderThatGoesOnSaysHowFarItIsInTheDataAndNotInWhatWasLeft) {
+  const TestFolder folder;
+  DataSpec spec = numbered_csv(folder, 10'240);
+  spec.shuffle_rows = 5000;
+  PrefetchOptions options;
+  options.read.batch_size = 512;
+  options.epochs = 2;
+  ReaderShelf shelf;
+  Batch batch;
+  auto reader = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  take(reader->get(), 10, &batch);
+  constexpr double kNear = 0.06;  // It looks where it is in the file every 1024 rows.
+  EXPECT_NEAR(batch.stats.progress, 0.25, kNear);
+  shelf.put(*std::move(reader));
+  options.started = {{.part = {0, 1}, .epoch = 0, .rows_before = 5120}};
+  options.read.epoch = 1;
+  options.epochs = 1;
+  auto resumed = shelf.take(spec, options);
+  ASSERT_NE(resumed, nullptr);
+  auto opened = PrefetchingReader::open(spec, options);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (PrefetchingReader* one : {resumed.get(), opened->get()}) {
+    take(one, 1, &batch);
+    EXPECT_NEAR(batch.stats.progress, 0.275, kNear);
+    take(one, 19, &batch);
+    EXPECT_NEAR(batch.stats.progress, 0.75, kNear);
+  }
+}
+
 TEST(ReaderShelf, KeepsNothingOnceItIsClosed) {
   const TestFolder folder;
   const DataSpec spec = numbered_csv(folder, 300);

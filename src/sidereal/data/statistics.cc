@@ -4,14 +4,17 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/data/line_reader.h"
+#include "sidereal/data/npy.h"
 #include "sidereal/data/numeric_transform.h"
 #include "sidereal/data/random.h"
+#include "sidereal/data/vocabulary.h"
 #include "sidereal/parse/csv.h"
 #include "sidereal/parse/text.h"
 
@@ -67,8 +70,16 @@ class Column {
     found_.parted.assign(kSeparators.size(), 0);
   }
 
+  /// Has the tokens of cells counted; `separator`: what is between those of one, 0: there is one.
+  void count_tokens(char separator, std::string missing) {
+    counts_tokens_ = true;
+    separator_ = separator;
+    default_ = std::move(missing);
+  }
+
   void add(std::string_view text) {
     ++found_.rows;
+    if (counts_tokens_) add_tokens(text.empty() ? std::string_view(default_) : text);
     const std::string_view cell = parse::trim_blanks(text);
     if (cell.empty()) {
       ++found_.missing;
@@ -95,10 +106,25 @@ class Column {
     found_.log_stddev = logs_.stddev();
     found_.distinct = static_cast<int64_t>(seen_.size());
     std::sort(found_.sample.begin(), found_.sample.end());
+    found_.tokens.assign(tokens_.begin(), tokens_.end());
+    std::sort(found_.tokens.begin(), found_.tokens.end(), [](const auto& a, const auto& b) {
+      return a.second != b.second ? a.second > b.second : a.first > b.first;
+    });
     return std::move(found_);
   }
 
  private:
+  void add_tokens(std::string_view text) {
+    for (bool more = true; more;) {
+      const size_t end = separator_ == 0 ? std::string_view::npos : text.find(separator_);
+      more = end != std::string_view::npos;
+      std::string_view token = text.substr(0, end);
+      if (separator_ != 0) token = parse::trim_blanks(token);
+      if (is_token(token)) ++tokens_[std::string(token)];
+      text.remove_prefix(more ? end + 1 : text.size());
+    }
+  }
+
   void add_number(float x) {
     found_.min = found_.numbers == 0 ? x : std::min<double>(found_.min, x);
     found_.max = found_.numbers == 0 ? x : std::max<double>(found_.max, x);
@@ -119,7 +145,35 @@ class Column {
   Moments logs_;
   Random random_;
   std::unordered_set<uint64_t> seen_;
+  bool counts_tokens_ = false;
+  char separator_ = 0;
+  std::string default_;
+  std::unordered_map<std::string, int64_t> tokens_;
 };
+
+/// Has a column count its tokens where its vocabulary is to be found, and those of columns that
+/// have the same ids.
+void prepare(const DataSpec& spec, const std::string& name, Column* column) {
+  const auto is_wanted = [&](const std::string& of) {
+    return std::any_of(spec.vocabularies.begin(), spec.vocabularies.end(),
+                       [&](const Vocabulary& v) { return v.column == of && v.tokens.empty(); });
+  };
+  std::string missing;
+  for (const auto& [of, text] : spec.defaults) {
+    if (of == name) missing = text;
+  }
+  char separator = 0;
+  bool wanted = is_wanted(name);
+  for (const MultiHot& one : spec.multi_hot) {
+    if (one.column == name) separator = one.separator;
+  }
+  for (const Sequence& one : spec.sequences) {
+    if (one.column != name) continue;
+    separator = one.separator;
+    wanted = wanted || is_wanted(one.like);
+  }
+  if (wanted) column->count_tokens(separator, std::move(missing));
+}
 
 /// Looks at the first `rows` rows of a file.
 Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
@@ -143,6 +197,7 @@ Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
     if (at != names->end()) continue;
     names->push_back(name);
     columns->emplace_back(name, names->size());
+    prepare(spec, name, &columns->back());
   }
   for (int64_t row = 0; row < rows; ++row) {
     SR_ASSIGN_OR_RETURN(const bool more, lines->next(&text));
@@ -256,11 +311,62 @@ Result<Transform> transform_of(const DataSpec& spec, const std::string& column) 
   return spec.numeric_transform;
 }
 
+/// largest_scale() of arrays: those of floats are numbers, and those of integers ids.
+Result<std::pair<std::string, double>> largest_of_arrays(const DataSpec& spec) {
+  std::pair<std::string, double> out;
+  for (const auto& [name, file] : spec.arrays) {
+    if (name == spec.label || name == "sample_weight") continue;
+    SR_ASSIGN_OR_RETURN(const NpyArray array, map_npy(file));
+    if (array.data.dtype() != tensor::DType::kFloat32) continue;
+    const auto values = array.data.data<const float>();
+    const int64_t rows = std::max<int64_t>(1, array.data.shape().dim(0));
+    const auto width = values.size() / static_cast<size_t>(rows);
+    const auto seen = std::min(values.size(), static_cast<size_t>(kSampleRows) * width);
+    for (const float value : values.first(seen)) {
+      const double size = std::abs(static_cast<double>(value));
+      if (size > out.second) out = {name, size};
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+namespace {
+
+/// The tokens of a column, and of the sequences that have its ids.
+Status learn(const DataSpec& spec, const std::vector<ColumnStatistics>& found,
+             Vocabulary* vocabulary) {
+  std::unordered_map<std::string, int64_t> counts;
+  for (const ColumnStatistics& column : found) {
+    const bool is_like = std::any_of(
+        spec.sequences.begin(), spec.sequences.end(),
+        [&](const Sequence& s) { return s.column == column.name && s.like == vocabulary->column; });
+    if (column.name != vocabulary->column && !is_like) continue;
+    for (const auto& [token, count] : column.tokens) counts[token] += count;
+  }
+  if (counts.empty()) {
+    return invalid_argument(
+        "column '{}' has no text among the first rows that its vocabulary could be made of; give "
+        "a file of tokens, or have it hashed",
+        vocabulary->column);
+  }
+  std::vector<std::pair<int64_t, std::string>> order;
+  order.reserve(counts.size());
+  for (auto& [token, count] : counts) order.emplace_back(count, token);
+  std::sort(order.rbegin(), order.rend());
+  for (auto& [count, token] : order) vocabulary->tokens.push_back(std::move(token));
+  cut_to_max(vocabulary);
+  return {};
+}
+
 }  // namespace
 
 bool needs_statistics(const DataSpec& spec) {
   if (spec.format != Format::kCsv) return false;
   return wants_transforms(spec) ||
+         std::any_of(spec.vocabularies.begin(), spec.vocabularies.end(),
+                     [](const Vocabulary& v) { return v.tokens.empty(); }) ||
          std::any_of(spec.bucketized.begin(), spec.bucketized.end(),
                      [](const Bucketized& b) { return b.boundaries.empty(); });
 }
@@ -293,10 +399,14 @@ Result<DataSpec> with_statistics(DataSpec spec) {
           one.column, c->min, c->rows);
     }
   }
+  for (Vocabulary& one : spec.vocabularies) {
+    if (one.tokens.empty()) SR_RETURN_IF_ERROR(learn(spec, found, &one));
+  }
   return spec;
 }
 
 Result<std::pair<std::string, double>> largest_scale(const DataSpec& spec) {
+  if (spec.format == Format::kArrays) return largest_of_arrays(spec);
   std::pair<std::string, double> out;
   if (spec.format != Format::kCsv || spec.numeric.empty()) return out;
   SR_ASSIGN_OR_RETURN(const auto found, column_statistics(spec));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/base/status.h"
@@ -34,6 +35,9 @@ struct ColumnStatistics {
   int64_t distinct = 0;
   /// Some of those, in the order of the rows.
   std::vector<std::string> examples;
+  /// Of columns whose vocabulary is wanted: their tokens and how often each is there, the most
+  /// frequent first, as StringLookup.adapt() has them.
+  std::vector<std::pair<std::string, int64_t>> tokens;
   /// For each of kSeparators: the most values that it parts a cell into.
   std::vector<int64_t> parts;
   /// For each of kSeparators: the cells that it parts.
@@ -58,12 +62,12 @@ Result<std::vector<ColumnStatistics>> column_statistics(const DataSpec& spec,
 /// Whether with_statistics() has something to do.
 bool needs_statistics(const DataSpec& spec);
 
-/// `spec` with its `transforms` and boundaries chosen by what a sample of its rows says. What is
-/// there already stays. kInvalidArgument for a column without any number.
+/// `spec` with its `transforms`, boundaries and vocabularies chosen by what a sample of its rows
+/// says. What is there already stays. kInvalidArgument for a column without any number or token.
 Result<DataSpec> with_statistics(DataSpec spec);
 
 /// The numeric column that a model sees the largest numbers of, and the largest; "" without any.
-/// Reads a sample.
+/// Reads a sample. Of arrays, those of float32 are numeric.
 Result<std::pair<std::string, double>> largest_scale(const DataSpec& spec);
 
 }  // namespace sidereal::data

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <filesystem>
 
 #include "sidereal/base/strings.h"
 
@@ -91,6 +92,13 @@ TableFile table_file(const std::string& name) {
   if (file.format == nullptr) file.format = kFormats.data();
   file.is_fed = !file.format->is_text || is_remote(file.path);
   return file;
+}
+
+std::string absolute_name(const std::string& file) {
+  const std::string path = table_file(file).path;
+  if (is_remote(path)) return file;
+  const std::string format = file.substr(0, file.size() - path.size());
+  return format + std::filesystem::absolute(path).lexically_normal().string();
 }
 
 std::vector<std::string> table_format_names() {

@@ -41,6 +41,9 @@ TableFile table_file(const std::string& name);
 /// Whether a path names a place that is not in the file systems of this machine: "s3://...".
 bool is_remote(std::string_view path);
 
+/// The name of a file from everywhere on its machine, with its format.
+std::string absolute_name(const std::string& file);
+
 /// The names of formats, for messages and help.
 std::vector<std::string> table_format_names();
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 namespace sidereal::data {
 namespace {
 
@@ -35,6 +37,15 @@ TEST(TableFormats, PlacesElsewhereAreFed) {
   EXPECT_EQ(file.format->name, "parquet");
   EXPECT_TRUE(table_file("s3://bucket/day.csv").is_fed);
   EXPECT_EQ(table_file("json_lines:s3://bucket/x").path, "s3://bucket/x");
+}
+
+TEST(TableFormats, NamesHoldEverywhere) {
+  const std::string here = std::filesystem::current_path().string();
+  EXPECT_EQ(absolute_name("x.parquet"), here + "/x.parquet");
+  EXPECT_EQ(absolute_name("orc:a/../x"), "orc:" + here + "/x");
+  EXPECT_EQ(absolute_name("/data/x"), "/data/x");
+  EXPECT_EQ(absolute_name("s3://bucket/x"), "s3://bucket/x");
+  EXPECT_EQ(absolute_name("orc:s3://bucket/x"), "orc:s3://bucket/x");
 }
 
 TEST(TableFormats, FilesAreNamedByTheirFormat) {

@@ -113,7 +113,7 @@ class TextSource final : public BatchSource {
     if (has_weight) reuse(&batch->sample_weight, DType::kFloat32, Shape{size});
     if (width > 0) reuse(&batch->dense, DType::kFloat32, Shape{size, width});
     if (fields > 0) reuse(&batch->ids, DType::kInt64, Shape{size, fields});
-    batch->columns.clear();
+    reuse_columns(batch);
     float* label = batch->label.data<float>().data();
     float* dense = width > 0 ? batch->dense.data<float>().data() : nullptr;
     float* weight = has_weight ? batch->sample_weight.data<float>().data() : nullptr;
@@ -124,8 +124,9 @@ class TextSource final : public BatchSource {
       if (!more) break;
       label[rows] = row_.label;
       if (has_weight) weight[rows] = row_.sample_weight;
-      if (width > 0) dense = std::copy(row_.dense.begin(), row_.dense.end(), dense);
-      if (fields > 0) ids = std::copy(row_.ids.begin(), row_.ids.end(), ids);
+      if (width > 0) dense = std::copy_n(row_.dense.begin(), width, dense);
+      if (fields > 0) ids = std::copy_n(row_.ids.begin(), fields, ids);
+      if (!batch->columns.empty()) copy_columns(rows);
     }
     batch->rows = rows;
     if (rows == size) return true;
@@ -133,7 +134,43 @@ class TextSource final : public BatchSource {
     if (has_weight) batch->sample_weight = batch->sample_weight.rows(0, rows);
     if (width > 0) batch->dense = batch->dense.rows(0, rows);
     if (fields > 0) batch->ids = batch->ids.rows(0, rows);
+    for (auto& [name, column] : batch->columns) column = column.rows(0, rows);
     return rows > 0;
+  }
+
+  /// The columns of a batch that have names: sequences, more labels, the group.
+  void reuse_columns(Batch* batch) {
+    const int64_t size = options_.batch_size;
+    batch->columns.resize(schema_.sequences.size() + schema_.targets.size() +
+                          (schema_.has_group ? 1 : 0));
+    id_columns_.clear();
+    targets_.clear();
+    auto column = batch->columns.begin();
+    for (const auto& [name, length] : schema_.sequences) {
+      column->first = name;
+      reuse(&column->second, DType::kInt64, Shape{size, length});
+      id_columns_.emplace_back((column++)->second.data<int64_t>().data(), length);
+    }
+    for (const std::string& name : schema_.targets) {
+      column->first = name;
+      reuse(&column->second, DType::kFloat32, Shape{size});
+      targets_.push_back((column++)->second.data<float>().data());
+    }
+    if (!schema_.has_group) return;
+    column->first = kGroup;
+    reuse(&column->second, DType::kInt64, Shape{size});
+    id_columns_.emplace_back(column->second.data<int64_t>().data(), 1);
+  }
+
+  /// They stand behind the ids of the fields, and behind the numbers.
+  void copy_columns(int64_t row) {
+    const int64_t* at = row_.ids.data() + schema_.fields;
+    for (const auto& [to, length] : id_columns_) {
+      std::copy_n(at, length, to + row * length);
+      at += length;
+    }
+    const float* target = row_.dense.data() + schema_.dense_width;
+    for (float* const to : targets_) to[row] = *target++;
   }
 
   Result<bool> next_weighted(Batch* batch) {
@@ -272,6 +309,9 @@ class TextSource final : public BatchSource {
   Row row_;
   Row parsed_;
   std::optional<ShuffleBuffer> shuffle_;
+  // Of the batch that is filled.
+  std::vector<std::pair<int64_t*, int64_t>> id_columns_;
+  std::vector<float*> targets_;
   std::vector<float> labels_;
   std::vector<int64_t> flat_ids_;
   std::vector<float> flat_weights_;
@@ -283,7 +323,7 @@ class TextSource final : public BatchSource {
 Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadOptions& options) {
   if (needs_statistics(spec)) {
     return invalid_argument(
-        "what numeric columns are scaled by is not known yet; with_statistics() finds it out");
+        "what columns are scaled or numbered by is not known yet; with_statistics() finds it out");
   }
   SR_ASSIGN_OR_RETURN(auto parser, open_format(spec));
   auto source = std::make_unique<TextSource>(spec, options, std::move(parser));

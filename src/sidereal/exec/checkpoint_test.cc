@@ -8,17 +8,18 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "sidereal/base/sanitizer.h"
 #include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/exec/buffer_pool.h"
 #include "sidereal/exec/restoring.h"
 #include "sidereal/exec/saving.h"
+#include "sidereal/resources/row_layout.h"
 #include "sidereal/resources/variable.h"
 #include "sidereal/sys/sim/disk.h"
 
@@ -88,15 +89,29 @@ class Bell {
   uint64_t heard_ = 0;
 };
 
-constexpr int64_t kDim = 64;
-/// Rows of a lane's tables: those of the first are large enough to be read piece by piece.
-constexpr int64_t rows_of_lane(size_t lane) { return lane == 0 ? 5000 : 300; }
+/// What tables there are. Value type.
+struct Tables {
+  int64_t dim = 0;
+  int64_t first_rows = 0;  ///< Of those of the first lane.
+  int64_t rows = 0;        ///< Of the others.
+  int64_t pushed = 0;      ///< Rows of a push.
+  /// Whether those of the first lane have columns of a table: then they are read piece by piece,
+  /// however small they are.
+  bool has_layout = false;
+
+  [[nodiscard]] int64_t rows_of(size_t lane) const { return lane == 0 ? first_rows : rows; }
+};
+/// Those of the first lane are large enough to be read piece by piece.
+constexpr Tables kLarge = {.dim = 64, .first_rows = 5000, .rows = 300, .pushed = 20};
+/// A save costs little.
+constexpr Tables kSmall = {
+    .dim = 4, .first_rows = 300, .rows = 20, .pushed = 6, .has_layout = true};
 
 /// A table that counts: a push adds 1 to rows of it and of its slot, and to the counter of its
 /// client. Each lane has one.
 class CountingTables {
  public:
-  explicit CountingTables(VariableLanes* lanes) {
+  CountingTables(VariableLanes* lanes, const Tables& of) : of_(of) {
     for (int lane = 0; lane < lanes->count(); ++lane) {
       auto owner = std::make_shared<resources::Owner>(lanes, lane);
       const auto make = [&](const char* what, DType dtype, const Shape& of) {
@@ -106,7 +121,7 @@ class CountingTables {
         all_.push_back(out);
         return out;
       };
-      const Shape shape{rows_of_lane(static_cast<size_t>(lane)), kDim};
+      const Shape shape{of.rows_of(static_cast<size_t>(lane)), of.dim};
       weights_.push_back(make("w", DType::kFloat32, shape));
       slots_.push_back(make("w_slot", DType::kFloat32, shape));
       counts_.push_back(make("pushes", DType::kInt64, Shape()));
@@ -122,21 +137,22 @@ class CountingTables {
     const std::array<Variable*, 3> some = {weights_[lane].get(), slots_[lane].get(),
                                            counts_[lane].get()};
     ASSERT_TRUE(Variable::change(some, [&](std::span<Variable::Value* const> values) {
+                  if (of_.has_layout && lane == 0) lay_out(values.first(2));
                   for (int i = 0; i < 2; ++i) {
                     const resources::Rows to = values[static_cast<size_t>(i)]->own(rows);
                     for (const int64_t row : rows) {
                       auto* const at = reinterpret_cast<float*>(to.at + row * to.stride);
-                      for (int64_t j = 0; j < kDim; ++j) at[j] += 1;
+                      for (int64_t j = 0; j < of_.dim; ++j) at[j] += 1;
                     }
                   }
                   *reinterpret_cast<int64_t*>(values[2]->own().at) += 1;
                   return Status();
                 }).ok());
   }
-  static std::vector<int64_t> rows_of(size_t lane, int64_t number) {
+  [[nodiscard]] std::vector<int64_t> rows_of(size_t lane, int64_t number) const {
     std::vector<int64_t> out;
-    for (int64_t i = 0; i < 20; ++i)
-      out.push_back((number * 7919 + i * 104'729) % rows_of_lane(lane));
+    for (int64_t i = 0; i < of_.pushed; ++i)
+      out.push_back((number * 7919 + i * 104'729) % of_.rows_of(lane));
     std::ranges::sort(out);
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
@@ -159,17 +175,17 @@ class CountingTables {
     std::vector<int64_t> out;
     for (size_t lane = 0; lane < weights_.size(); ++lane) {
       const int64_t pushes = counts_[lane]->read()->data<const int64_t>()[0];
-      std::vector<float> expected(static_cast<size_t>(rows_of_lane(lane)));
+      std::vector<float> expected(static_cast<size_t>(of_.rows_of(lane)));
       for (int64_t number = 0; number < pushes; ++number) {
         for (const int64_t row : rows_of(lane, number)) expected[static_cast<size_t>(row)] += 1;
       }
       for (const auto& variable : {weights_[lane], slots_[lane]}) {
         const Tensor value = variable->read().value();
         const float* at = value.data<const float>().data();
-        for (int64_t row = 0; row < rows_of_lane(lane); ++row, at += kDim) {
+        for (int64_t row = 0; row < of_.rows_of(lane); ++row, at += of_.dim) {
           const float wanted = expected[static_cast<size_t>(row)];
           bool is_good = true;
-          for (int64_t j = 0; j < kDim; ++j) is_good &= at[j] == wanted;
+          for (int64_t j = 0; j < of_.dim; ++j) is_good &= at[j] == wanted;
           if (is_good) continue;
           ADD_FAILURE() << variable->def().name << " row " << row << " has " << at[0]
                         << " pushes, not " << wanted;
@@ -182,6 +198,14 @@ class CountingTables {
   }
 
  private:
+  static void lay_out(std::span<Variable::Value* const> values) {
+    std::optional<resources::RowLayout> layout = resources::RowLayout::plan(values);
+    if (!layout.has_value()) return;
+    layout->move(0, layout->rows());
+    layout->finish();
+  }
+
+  const Tables of_;
   std::vector<std::shared_ptr<Variable>> all_;
   std::vector<std::shared_ptr<Variable>> weights_;
   std::vector<std::shared_ptr<Variable>> slots_;
@@ -193,6 +217,7 @@ class CheckpointTest : public ::testing::Test {
   SaveRequest request(const std::string& prefix, uint64_t cut) {
     SaveRequest out{.disk = disk_, .wake = [bell = bell_] { bell->ring(); }, .prefix = prefix};
     out.cut = cut;
+    out.piece_bytes = of_.has_layout ? kSmallPiece : out.piece_bytes;
     out.tensors = tables_->tensors();
     return out;
   }
@@ -225,7 +250,15 @@ class CheckpointTest : public ::testing::Test {
     return done->status();
   }
 
-  void make_tables() { tables_ = std::make_unique<CountingTables>(&lanes_); }
+  void make_tables() { tables_ = std::make_unique<CountingTables>(&lanes_, of_); }
+
+  /// Saves `rounds` times while pushes go on, and restores.
+  void save_and_restore(uint64_t rounds, int64_t pushes_max);
+
+  /// Some rows of the small tables.
+  static constexpr size_t kSmallPiece = 1024;
+
+  Tables of_ = kLarge;
 
   TestLanes lanes_;
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
@@ -234,19 +267,23 @@ class CheckpointTest : public ::testing::Test {
   std::string base_name_;
 };
 
-/// How many times, `usual` but where SIDEREAL_SAVES says more.
-uint64_t rounds_or(uint64_t usual) {
-  const char* const wanted = std::getenv("SIDEREAL_SAVES");
+uint64_t number_of(const char* variable, uint64_t usual) {
+  const char* const wanted = std::getenv(variable);
   return wanted == nullptr ? usual : std::stoull(wanted);
 }
+/// How many times, `usual` but where SIDEREAL_SAVES says more.
+uint64_t rounds_or(uint64_t usual) { return number_of("SIDEREAL_SAVES", usual); }
+/// The seed of the first of them: several processes may share many.
+uint64_t first_round() { return number_of("SIDEREAL_FIRST_SAVE", 0); }
 
 /// What is restored is, of each lane, exactly the pushes before one instant: for weights, slots and
 /// counters the same one.
-TEST_F(CheckpointTest, HasOneInstantOfEachLaneWhilePushesGoOn) {
+void CheckpointTest::save_and_restore(uint64_t rounds, int64_t pushes_max) {
   make_tables();
+  disk_ = std::make_shared<SimDisk>(first_round() + 1);
   int64_t pushes = 0;
-  const uint64_t rounds = rounds_or(100);
-  for (uint64_t round = 0; round < rounds; ++round) {
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
     const int64_t before = pushes;
     ASSERT_TRUE(save(request("d/c", round + 1), [&] { tables_->push(pushes++); }).ok());
     const int64_t after = pushes;
@@ -265,20 +302,30 @@ TEST_F(CheckpointTest, HasOneInstantOfEachLaneWhilePushesGoOn) {
       }
     }
     EXPECT_EQ(tables_->check(), (std::vector<int64_t>{pushes, pushes, pushes}));
-    if (pushes > 400) {
+    if (pushes > pushes_max) {
       make_tables();
       pushes = 0;
     }
   }
 }
 
+TEST_F(CheckpointTest, HasOneInstantOfEachLaneWhilePushesGoOn) {
+  of_ = kSmall;
+  save_and_restore(rounds_or(1000), 100);
+}
+
+TEST_F(CheckpointTest, HasOneInstantOfLargeTables) { save_and_restore(10, 400); }
+
 /// The machine stops at a random operation of the disk; what is found then is a cut.
 TEST_F(CheckpointTest, AnyStopOfTheMachineLeavesACut) {
-  std::mt19937_64 random(11);
+  of_ = kSmall;
   uint64_t cut = 0;
   uint64_t from_new = 0;
-  const uint64_t rounds = rounds_or(base::kIsSanitized ? 100 : 1000);
-  for (uint64_t round = 0; round < rounds; ++round) {
+  const uint64_t rounds = rounds_or(1000);
+  for (uint64_t i = 0; i < rounds && !HasFailure(); ++i) {
+    const uint64_t round = first_round() + i;
+    SCOPED_TRACE(round);
+    std::mt19937_64 random(round);
     disk_ = std::make_shared<SimDisk>(round);
     make_tables();
     int64_t pushes = 0;
@@ -310,7 +357,11 @@ TEST_F(CheckpointTest, IncrementsStandOnEachOther) {
   int64_t pushes = 0;
   SaveRequest full = request("d/c-0", 1);
   full.tracks = true;
-  ASSERT_TRUE(save(std::move(full), [&] { tables_->push(pushes++); }).ok());
+  // What is pushed behind its cut, however long it takes, is in the first increment.
+  const auto push_some = [&] {
+    if (pushes < 10) tables_->push(pushes++);
+  };
+  ASSERT_TRUE(save(std::move(full), push_some).ok());
   const uint64_t full_bytes = disk_->contents("d/c-0.data-00000-of-00001.00000001")->size();
   for (uint64_t i = 1; i <= 20; ++i) {
     tables_->push(pushes++);
@@ -331,6 +382,11 @@ TEST_F(CheckpointTest, IncrementsStandOnEachOther) {
     EXPECT_EQ(tables_->check().size(), 3U);
     tables_ = std::move(live);
   }
+  EXPECT_EQ(ckpt::bases_of(disk_.get(), "d/c-2"), (std::vector<std::string>{"d/c-1", "d/c-0"}));
+  EXPECT_TRUE(ckpt::bases_of(disk_.get(), "d/c-0").empty());
+  EXPECT_TRUE(ckpt::bases_of(disk_.get(), "d/none").empty());
+  ASSERT_TRUE(disk_->remove("d/c-1.index").ok());
+  EXPECT_EQ(ckpt::bases_of(disk_.get(), "d/c-2"), (std::vector<std::string>{"d/c-1"}));
 }
 
 TEST_F(CheckpointTest, AVariableThatIsGivenToAnotherLaneMeanwhileIsSaved) {

@@ -217,6 +217,14 @@ void add_products(std::vector<Case>* cases) {
                       const Output dy = m.input({shape.dim(0), 1});
                       return {m.b.add("FmInteractionGrad", {dy, m.input(shape)})};
                     }});
+  cases->push_back({"Softmax", [](Maker& m) -> std::vector<Output> {
+                      return {m.b.add("Softmax", {m.input(m.shape(2), -20, 20)})};
+                    }});
+  cases->push_back({"SoftmaxGrad", [](Maker& m) -> std::vector<Output> {
+                      const Shape shape = m.shape(2);
+                      const Output dy = m.input(shape);
+                      return {m.b.add("SoftmaxGrad", {dy, m.input(shape, 0, 1)})};
+                    }});
   // The reference draws other masks, so dropping is tested by itself below.
   cases->push_back({"Dropout", [](Maker& m) -> std::vector<Output> {
                       AttrMap attrs = {{"rate", 0.5}, {"seed", int64_t{3}}};

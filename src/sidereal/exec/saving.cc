@@ -195,10 +195,10 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
 
   /// Fills a piece with the next rows of an item; with none at its end. Thread: that of its
   /// variable.
-  static Status fill(Item* item, Piece* piece) {
+  Status fill(Item* item, Piece* piece) const {
     Snapshot& snapshot = *item->snapshot;
     const int64_t rows =
-        std::max<int64_t>(static_cast<int64_t>(ckpt::kBlockBytes) / snapshot.row_bytes(), 1);
+        std::max<int64_t>(static_cast<int64_t>(request_.piece_bytes) / snapshot.row_bytes(), 1);
     const auto bytes = static_cast<size_t>(rows * snapshot.row_bytes());
     if (piece->memory.size() < bytes) {
       SR_ASSIGN_OR_RETURN(piece->memory, BlockMemory::allocate(bytes));
@@ -217,7 +217,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
       while (Item* const item = self->next_item(walk)) {
         const int owner = item->of.variable->owner()->lane();
         if (owner != lane) return self->fill_on(owner, walk, piece);
-        const Status filled = fill(item, piece.get());
+        const Status filled = self->fill(item, piece.get());
         if (!filled.ok()) return self->fail(filled);
         if (piece->rows > 0) return self->give({walk, piece});
         ++walk->at;
@@ -349,7 +349,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
   }
 
   Status write_shared() {
-    SR_ASSIGN_OR_RETURN(BlockMemory memory, BlockMemory::allocate(ckpt::kBlockBytes));
+    SR_ASSIGN_OR_RETURN(BlockMemory memory, BlockMemory::allocate(request_.piece_bytes));
     Piece piece(std::move(memory));
     Walk walk;
     for (size_t i = 0; i < items_.size(); ++i) {
@@ -376,7 +376,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
     int out = 0;  // Pieces that lanes have.
     for (int i = 0; i < kBuffersOfLane; ++i) {
       for (const auto& [lane, walk] : walks) {
-        SR_ASSIGN_OR_RETURN(BlockMemory memory, BlockMemory::allocate(ckpt::kBlockBytes));
+        SR_ASSIGN_OR_RETURN(BlockMemory memory, BlockMemory::allocate(request_.piece_bytes));
         want(lane, walk, std::make_shared<Piece>(std::move(memory)));
         ++out;
       }

@@ -40,6 +40,7 @@ struct SaveRequest {
   uint64_t cut = 0;                  ///< Random; what later increments count from.
   bool tracks = false;               ///< Whether there may be later increments.
   int64_t bytes_per_second = 0;      ///< At most; 0: as fast as the disk is.
+  size_t piece_bytes = ckpt::kBlockBytes;  ///< That a lane copies out at a time.
   std::vector<SavedTensor> tensors = {};
 };
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "sidereal/exec/executor.h"
@@ -216,7 +217,12 @@ TEST(StepTest, a_long_instruction_comes_up_for_air) {
       return exchange.yields;
     };
     EXPECT_EQ(yields(16), 1);
-    EXPECT_GT(yields(int64_t{1} << 24), 2);
+    // While this thread does not get a processor, the other one may take nearly all pieces.
+    int64_t most = 0;
+    for (int tries = 0; most <= 2 && tries < 50; ++tries) {
+      most = std::max<int64_t>(most, yields(int64_t{1} << 24));
+    }
+    EXPECT_GT(most, 2);
   }
 }
 

@@ -124,11 +124,19 @@ class UpdateKernel : public Kernel {
     }
     return Variable::change(variables_, [&](std::span<Variable::Value* const> values) {
       Locked locked(values);
-      return check_and_apply(c, locked);
+      SR_RETURN_IF_ERROR(check_and_apply(c, locked));
+      // One that has no lane is of this program alone, which knows how it trains.
+      if (changes() && variables_[0]->owner() != nullptr) {
+        variables_[0]->staleness()->note_change(c.step_id(), is_of_rows());
+      }
+      return Status();
     });
   }
 
  protected:
+  /// Whether it changes what it is given, and whether that is rows of a table.
+  [[nodiscard]] virtual bool changes() const { return true; }
+  [[nodiscard]] virtual bool is_of_rows() const = 0;
   /// Weights and slots have been checked.
   virtual Status apply(KernelContext& c, Target& target) = 0;
 
@@ -191,6 +199,9 @@ class UpdateDense final : public UpdateKernel {
       : UpdateKernel(rule, kStep, manager), what_(what), norms_input_(norms) {}
 
  private:
+  [[nodiscard]] bool changes() const override { return what_ == Dense::kUpdate; }
+  [[nodiscard]] bool is_of_rows() const override { return false; }
+
   Status apply(KernelContext& c, Target& target) override {
     const Tensor grad = c.input(1);
     if (grad.dtype() != target.dtype(0) || !(grad.shape() == target.shape(0))) {
@@ -345,6 +356,8 @@ class UpdateRows final : public UpdateKernel {
       : UpdateKernel(rule, inputs.step(), manager), inputs_(std::move(inputs)) {}
 
  private:
+  [[nodiscard]] bool is_of_rows() const override { return true; }
+
   /// Gradients, and where the sum of each distinct row is.
   template <class T>
   struct Sums {

@@ -28,6 +28,11 @@ using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 
+/// For figures of how old what a step computes with is. Thread: that of the value.
+void note_read(const KernelContext& c, Variable* variable) {
+  variable->staleness()->note_read(c.step_id());
+}
+
 Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
@@ -55,6 +60,7 @@ Result<std::unique_ptr<Kernel>> read(const BindContext& bind) {
                       known = KnownVariable()](KernelContext& c) mutable -> Status {
     SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
     return found->look([&](const Variable::Value& value) -> Status {
+      note_read(c, found);
       if (!resources::fits(shape, value.shape())) {
         return invalid_argument("the variable holds {}; shape {} was declared", value.to_string(),
                                 shape.to_string());
@@ -155,7 +161,10 @@ class GatherRows final : public Kernel {
   Status run(KernelContext& c) override {
     SR_ASSIGN_OR_RETURN(Variable* const found, known_.of_input(c, 0, *manager_));
     SR_ASSIGN_OR_RETURN(const std::span<const int64_t> indices, indices_of(c));
-    return found->look([&](const Variable::Value& value) { return take(c, value, indices); });
+    return found->look([&](const Variable::Value& value) {
+      note_read(c, found);
+      return take(c, value, indices);
+    });
   }
 
  private:

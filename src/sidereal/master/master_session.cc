@@ -720,7 +720,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
   }
   run->start(task::step_number(id_, context_->random()), number, call.feed_values,
              call.trace ? 1 : 0, shorter(call.timeout, config_.operation_timeout), nullptr,
-             call.closure);
+             call.closure, call.waits_for_pushes);
 }
 
 std::string MasterSession::notice() const {

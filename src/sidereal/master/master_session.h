@@ -71,6 +71,7 @@ struct StepCall {
   std::vector<std::string> targets;
   std::chrono::milliseconds timeout{0};  ///< 0: none.
   bool trace = false;
+  bool waits_for_pushes = false;  ///< See ProgramCall.
   int lane = -1;                  ///< Where it runs: lane_hint(); -1: where the session's steps do.
   task::ClosureKey closure = {};  ///< Of one that may be run again.
 };

@@ -31,7 +31,7 @@ StepRun::~StepRun() = default;
 
 void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& feeds, int32_t trace,
                     std::chrono::milliseconds timeout, const base::RefPtr<task::StepTurns>& turns,
-                    const task::ClosureKey& closure) {
+                    const task::ClosureKey& closure, bool waits_for_pushes) {
   const std::shared_ptr<StepRun> self = shared_from_this();
   if (plan_.empty()) return complete();
   if (timeout.count() > 0) {
@@ -54,6 +54,7 @@ void StepRun::start(uint64_t step, uint64_t number, const std::vector<Tensor>& f
     call.number = number;
     call.closure = closure;
     call.pull_prefetch_ms = plan_[i].pull_prefetch_ms;
+    call.waits_for_pushes = waits_for_pushes;
     for (const size_t feed : plan_[i].feeds) call.feeds.push_back(feeds[feed]);
     call.trace = trace == 0 ? 0 : trace + static_cast<int32_t>(i);
     if (turns != nullptr && plan_[i].link->is_local()) {

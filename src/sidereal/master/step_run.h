@@ -42,11 +42,11 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
 
   /// Begins step `step`; `number` is what random ops take for it. `trace`: the number of the first
   /// part's process in a trace; 0: none. `timeout` 0: none. `turns`: of a step of a loop, begun by
-  /// the lane where its part of this process runs. `closure`: see ProgramCall.
+  /// the lane where its part of this process runs. `closure`, `waits_for_pushes`: see ProgramCall.
   void start(uint64_t step, uint64_t number, const std::vector<tensor::Tensor>& feeds,
              int32_t trace, std::chrono::milliseconds timeout,
              const base::RefPtr<task::StepTurns>& turns = nullptr,
-             const task::ClosureKey& closure = {});
+             const task::ClosureKey& closure = {}, bool waits_for_pushes = false);
   /// Ends the step with `why`, unless it has failed before.
   void cancel(const Status& why);
 

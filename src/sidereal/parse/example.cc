@@ -2,80 +2,12 @@
 
 #include <cstring>
 
+#include "sidereal/parse/protobuf_wire.h"
+
 namespace sidereal::parse {
 namespace {
 
 using base::invalid_argument;
-
-// Protobuf's wire format (developers.google.com/protocol-buffers/docs/encoding). A reader of our
-// own: protobuf's takes copies of strings, and of the tables of every message.
-enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-/// One field of a message. Borrows.
-struct Field {
-  uint32_t number = 0;
-  WireType type = WireType::kVarint;
-  uint64_t varint = 0;
-  std::string_view bytes;  ///< Of kBytes, kFixed64 and kFixed32.
-};
-
-class WireReader {
- public:
-  explicit WireReader(std::string_view message) : at_(message.data()), end_(at_ + message.size()) {}
-
-  [[nodiscard]] bool done() const { return at_ == end_; }
-  [[nodiscard]] const char* at() const { return at_; }
-
-  /// False for bytes that are no varint of at most 64 bits.
-  bool varint(uint64_t* out) {
-    if (at_ < end_ && static_cast<uint8_t>(*at_) < 0x80) [[likely]] {
-      *out = static_cast<uint8_t>(*at_++);
-      return true;
-    }
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64 && at_ < end_; shift += 7) {
-      const auto byte = static_cast<uint8_t>(*at_++);
-      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) {
-        *out = value;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  /// Reads one field; false for what is none, groups included.
-  bool next(Field* out) {
-    uint64_t tag = 0;
-    if (!varint(&tag) || tag >> 35 != 0 || tag >> 3 == 0) return false;
-    out->number = static_cast<uint32_t>(tag >> 3);
-    out->type = static_cast<WireType>(tag & 7);
-    switch (out->type) {
-      case WireType::kVarint:
-        return varint(&out->varint);
-      case WireType::kFixed64:
-        return take(8, &out->bytes);
-      case WireType::kFixed32:
-        return take(4, &out->bytes);
-      case WireType::kBytes: {
-        uint64_t size = 0;
-        return varint(&size) && take(size, &out->bytes);
-      }
-    }
-    return false;
-  }
-
- private:
-  bool take(uint64_t size, std::string_view* out) {
-    if (size > static_cast<uint64_t>(end_ - at_)) return false;
-    *out = {at_, static_cast<size_t>(size)};
-    at_ += size;
-    return true;
-  }
-
-  const char* at_;
-  const char* end_;
-};
 
 Status broken(std::string_view example, const WireReader& reader) {
   return invalid_argument("no tf.train.Example: the {} bytes make no sense at byte {}",
@@ -101,15 +33,11 @@ bool read_feature(std::string_view message, Feature* out) {
 
 bool read_entry(std::string_view message, NamedFeature* out) {
   *out = {};
-  WireReader reader(message);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.type != WireType::kBytes) continue;
+  return each_field(message, [out](const Field& field) {
+    if (field.type != WireType::kBytes) return true;
     if (field.number == 1) out->name = field.bytes;
-    if (field.number == 2 && !read_feature(field.bytes, &out->feature)) return false;
-  }
-  return true;
+    return field.number != 2 || read_feature(field.bytes, &out->feature);
+  });
 }
 
 // --- Lists. Their one field has number 1; numbers may be packed or one by one.
@@ -135,13 +63,10 @@ bool append_field(const Field& field, std::vector<int64_t>* out) {
     return true;
   }
   if (field.type != WireType::kBytes) return true;
-  WireReader numbers(field.bytes);
-  uint64_t value = 0;
-  while (!numbers.done()) {
-    if (!numbers.varint(&value)) return false;
+  return each_varint(field.bytes, [out](uint64_t value) {
     out->push_back(static_cast<int64_t>(value));
-  }
-  return true;
+    return true;
+  });
 }
 
 template <class T>
@@ -151,13 +76,8 @@ constexpr FeatureKind kKindOf = std::is_same_v<T, float>     ? FeatureKind::kFlo
 
 template <class T>
 bool append_list(std::string_view list, std::vector<T>* out) {
-  WireReader reader(list);
-  Field field;
-  while (!reader.done()) {
-    if (!reader.next(&field)) return false;
-    if (field.number == 1 && !append_field(field, out)) return false;
-  }
-  return true;
+  return each_field(
+      list, [out](const Field& field) { return field.number != 1 || append_field(field, out); });
 }
 
 }  // namespace
@@ -200,16 +120,12 @@ Status append_values(const Feature& feature, std::vector<T>* out) {
     return invalid_argument("it holds a list of {}, not of {}", name_of(feature.kind),
                             name_of(kKindOf<T>));
   }
-  WireReader reader(feature.message);
-  Field field;
-  while (!reader.done()) {
-    const bool good = reader.next(&field);
+  const bool is_read = each_field(feature.message, [&](const Field& field) {
     const bool list =
         field.number == static_cast<uint32_t>(feature.kind) && field.type == WireType::kBytes;
-    if (!good || (list && !append_list(field.bytes, out))) {
-      return invalid_argument("its list of {} is broken", name_of(feature.kind));
-    }
-  }
+    return !list || append_list(field.bytes, out);
+  });
+  if (!is_read) return invalid_argument("its list of {} is broken", name_of(feature.kind));
   return {};
 }
 

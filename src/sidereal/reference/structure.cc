@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "sidereal/reference/value.h"
 
@@ -86,6 +87,41 @@ Status reduce(const Call& c, bool mean) {
 
 Status reduce_sum(const Call& c) { return reduce(c, false); }
 Status reduce_mean(const Call& c) { return reduce(c, true); }
+
+/// Softmax is known along the last axis, which is all that models here use.
+Status check_last_axis(const Call& c) {
+  if (ir::attr_or<int64_t>(c.node.attrs, "axis", -1) == -1) return {};
+  return base::unimplemented("the reference knows {} along the last axis", c.node.op);
+}
+
+Status softmax(const Call& c) {
+  const Value& x = c.in(0);
+  SR_RETURN_IF_ERROR(check_last_axis(c));
+  const int64_t n = x.shape.dim(-1);
+  Value& out = c.add_output(x.dtype, x.shape);
+  for (int64_t row = 0; row < x.size(); row += n) {
+    const double most = *std::max_element(x.real.begin() + row, x.real.begin() + row + n);
+    double sum = 0;
+    for (int64_t i = row; i < row + n; ++i) sum += out.real[i] = std::exp(x.real[i] - most);
+    for (int64_t i = row; i < row + n; ++i) out.real[i] /= sum;
+  }
+  return {};
+}
+
+/// (dy, y) -> y (dy - sum(dy y)).
+Status softmax_grad(const Call& c) {
+  const Value& dy = c.in(0);
+  const Value& y = c.in(1);
+  SR_RETURN_IF_ERROR(check_last_axis(c));
+  const int64_t n = y.shape.dim(-1);
+  Value& out = c.add_output(y.dtype, y.shape);
+  for (int64_t row = 0; row < y.size(); row += n) {
+    double sum = 0;
+    for (int64_t i = row; i < row + n; ++i) sum += dy.real[i] * y.real[i];
+    for (int64_t i = row; i < row + n; ++i) out.real[i] = y.real[i] * (dy.real[i] - sum);
+  }
+  return {};
+}
 
 Status broadcast_axes(const Call& c) {
   const Value& g = c.in(0);
@@ -236,6 +272,8 @@ void add_structure(Functions* functions) {
                      {"BiasAddGrad", bias_add_grad},
                      {"ReduceSum", reduce_sum},
                      {"ReduceMean", reduce_mean},
+                     {"Softmax", softmax},
+                     {"SoftmaxGrad", softmax_grad},
                      {"BroadcastAxes", broadcast_axes},
                      {"Reshape", reshape},
                      {"ReshapeLike", reshape_like},

@@ -15,6 +15,7 @@
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
 #include "sidereal/resources/snapshot.h"
+#include "sidereal/resources/staleness.h"
 #include "sidereal/tensor/tensor.h"
 
 namespace sidereal::resources {
@@ -133,6 +134,8 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   static Status change(std::span<Variable* const> variables,
                        absl::FunctionRef<Status(std::span<Value* const>)> change);
 
+  /// Thread: as the value, but for what says otherwise.
+  [[nodiscard]] Staleness* staleness() { return &staleness_; }
   /// Of closures that may be run again. Thread: as the value, of a variable that has an owner.
   [[nodiscard]] ChangesMade* changes_made() { return &changes_made_; }
 
@@ -150,6 +153,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   const std::unique_ptr<std::mutex> mutex_;  // nullptr: it has an owner.
   Value value_;
   ChangesMade changes_made_;
+  Staleness staleness_;
   std::atomic<int64_t> bytes_ = 0;  // Of the value; changes with it.
 };
 

@@ -15,17 +15,27 @@ namespace {
 using metrics::HistogramSnapshot;
 using metrics::Kind;
 using metrics::Reading;
+using metrics::Unit;
 using prometheus::ClientMetric;
 
-constexpr int kFirstExponent = 8;
-constexpr int kLastExponent = 38;
+/// The limits of buckets that are told: powers of two, less one. Value type.
+struct Limits {
+  int first = 0;
+  int last = 0;
+  int step = 1;
+};
+/// Of nanoseconds and bytes: 256 to a few minutes or hundreds of GB. Numbers of things are small
+/// mostly.
+constexpr Limits kWide = {.first = 8, .last = 38, .step = 2};
+constexpr Limits kNarrow = {.first = 0, .last = 16};
 
 ClientMetric::Histogram histogram_of(const Reading& reading) {
   const HistogramSnapshot& held = reading.histogram;
   ClientMetric::Histogram out;
   uint64_t below = 0;
   size_t bucket = 0;
-  for (int exponent = kFirstExponent; exponent <= kLastExponent; exponent += 2) {
+  const Limits limits = reading.what.unit == Unit::kCount ? kNarrow : kWide;
+  for (int exponent = limits.first; exponent <= limits.last; exponent += limits.step) {
     const int64_t limit = (int64_t{1} << exponent) - 1;
     for (; bucket < held.counts.size() && metrics::Histogram::bucket_limit(bucket) <= limit;
          ++bucket) {

@@ -55,5 +55,22 @@ TEST(PrometheusText, has_histograms_whose_buckets_count_what_is_not_larger) {
   EXPECT_NE(text.find("s_call_seconds_sum{task=\"t\"} 400.0000056"), std::string::npos) << text;
 }
 
+TEST(PrometheusText, has_small_buckets_for_numbers_of_things) {
+  metrics::Histogram seen;
+  for (const int64_t changes : {0, 1, 3}) seen.record(changes);
+  metrics::Declaration what = metrics::histogram("s_staleness", Unit::kCount, "Changes.");
+  what.label = {"table", "w"};
+  metrics::Readings readings;
+  readings.add(what, seen.snapshot());
+  const std::string text = "\n" + prometheus_text(readings, "t");
+  const auto has = [&](const std::string& line) {
+    return text.find("\n" + line + "\n") != std::string::npos;
+  };
+  EXPECT_TRUE(has("s_staleness_count{table=\"w\",task=\"t\"} 3")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"0\"} 1")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"1\"} 2")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"3\"} 3")) << text;
+}
+
 }  // namespace
 }  // namespace sidereal::scrape

@@ -103,13 +103,6 @@ class Credentials::Impl {
     return {};
   }
 
-  /// Options of one side. `compare`: accept the cluster's own certificate only.
-  template <class Options>
-  void set_up(Options* options) const {
-    if (kind_ == Kind::kTls) options->watch_root_certs();
-    options->watch_identity_key_cert_pairs();
-  }
-
   [[nodiscard]] std::shared_ptr<tls::CertificateProviderInterface> provider() const {
     return std::make_shared<tls::StaticDataCertificateProvider>(
         ca_, std::vector<tls::IdentityKeyCertPair>{{key_.private_key, key_.certificate}});
@@ -178,7 +171,8 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::server(
   std::vector<std::shared_ptr<PeerCounts>> all = {impl_->counts_};
   if (counts != nullptr) all.push_back(std::move(counts));
   tls::TlsServerCredentialsOptions options(impl_->provider());
-  impl_->set_up(&options);
+  if (impl_->kind_ == Kind::kTls) options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
   // A cluster's own certificate is compared byte by byte, which is more than verifying a chain.
   options.set_cert_request_type(
       impl_->kind_ == Kind::kTls ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
@@ -192,7 +186,10 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials::channel() const {
   if (impl_->kind_ == Kind::kInsecure) return grpc::InsecureChannelCredentials();
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(impl_->provider());
-  impl_->set_up(&options);
+  // With a secret too, where they are not used: gRPC would look for those of the machine, and
+  // connect to no peer where it has none, as in a container.
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
   if (impl_->kind_ == Kind::kSecret) {
     options.set_verify_server_certs(false);
     options.set_check_call_host(false);

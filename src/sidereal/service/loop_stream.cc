@@ -122,8 +122,10 @@ void LoopStream::wrote(size_t waiting) {
 
 void LoopStream::ended(const Status& status) {
   --*service_.running;
-  base::log_info("loop ended status={}{}", base::code_name(status.code()),
-                 status.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(status)));
+  base::log_line(
+      service_.log_level,
+      fmt::format("loop ended status={}{}", base::code_name(status.code()),
+                  status.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(status))));
   v1::LoopEvent event;
   v1::StepTail* const tail = event.mutable_tail();
   if (!status.ok()) to_proto(status, false, tail->mutable_failure());

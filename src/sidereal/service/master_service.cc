@@ -243,6 +243,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
     call_.fetches.assign(head.fetches().begin(), head.fetches().end());
     call_.targets.assign(head.targets().begin(), head.targets().end());
     call_.trace = head.trace();
+    call_.waits_for_pushes = head.waits_for_pushes();
     call_.feed_values.resize(call_.feeds.size());
     missing_ = head.feeds_size();
     joiner_.emplace(missing_, common_->arriving);
@@ -375,11 +376,12 @@ class MasterService::Impl final : public Base {
 
   grpc::ServerBidiReactor<v1::LoopRequest, v1::LoopEvent>* RunLoop(
       grpc::CallbackServerContext*) override {
-    const auto stream = std::make_shared<LoopStream>(
-        LoopService{.find = finder(),
-                    .arriving = common_->arriving,
-                    .running = common_->loops_running,
-                    .on_refused = [common = common_] { ++common->bad_requests; }});
+    const auto stream = std::make_shared<LoopStream>(LoopService{
+        .find = finder(),
+        .arriving = common_->arriving,
+        .running = common_->loops_running,
+        .on_refused = [common = common_] { ++common->bad_requests; },
+        .log_level = common_->sessions->logs ? base::LogLevel::kInfo : base::LogLevel::kDebug});
     stream->start(stream);
     return stream.get();
   }

@@ -225,6 +225,7 @@ class Session::Impl {
     }
     head.set_timeout_ms(timeout.count());
     head.set_trace(options.trace);
+    head.set_waits_for_pushes(options.waits_for_pushes);
     const auto stream = std::make_shared<StepCallStream>(peer_);
     stream->run(stub_.get(), head, feeds);
     stream->wait(interrupt_);

@@ -53,6 +53,8 @@ struct SessionOptions {
 struct RunOptions {
   std::chrono::milliseconds timeout{0};  ///< 0: the session's.
   bool trace = false;
+  /// It ends when all others see what it has changed; over star_server_lite steps end before.
+  bool waits_for_pushes = false;
 };
 
 /// What a step tells besides its fetches.

@@ -155,6 +155,7 @@ class Task::Impl final : private exec::VariableLanes {
     out.add(gauge("sidereal_task_resource_bytes", Unit::kBytes,
                   "Bytes of what is kept by name, where that is known."),
             resources.bytes);
+    programs_.read_staleness(&out);
     for (const auto& lane : lanes_) lane->read_figures(&out);
     return out;
   }

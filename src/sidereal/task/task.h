@@ -41,6 +41,8 @@ struct ProgramCall {
   bool whole = false;  ///< The step is this alone: it has ended when this has run.
   /// It ends what a step has begun, and goes before calls that begin one.
   bool goes_on = false;
+  /// Asynchronous pushes are waited for, whatever `pull_prefetch_ms` is.
+  bool waits_for_pushes = false;
   /// What random ops take for the number of the step; 0: `step`. For a call: that of who calls.
   uint64_t number = 0;
   /// Of a step that may be run again; with `number`, the same each time.

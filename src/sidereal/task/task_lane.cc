@@ -632,8 +632,8 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
       stop_if_failed(step.get());
       wake(step);
     };
-    calling->calls.begin(call->session, call->trace, on_answer, call->pull_prefetch_ms > 0,
-                         call->closure);
+    calling->calls.begin(call->session, call->trace, on_answer,
+                         call->pull_prefetch_ms > 0 && !call->waits_for_pushes, call->closure);
   }
   if (call->trace != 0) {
     state->trace =

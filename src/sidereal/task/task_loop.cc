@@ -422,11 +422,7 @@ bool TaskLoop::tell(bool is_last) {
   if (!is_last && progress_.steps == steps_told_) return true;
   progress_.rows_skipped = read_.rows_skipped;
   progress_.first_skipped = read_.first_skipped;
-  // A reader that shuffles is ahead of the steps by the rows it holds.
-  const int64_t rows = progress_.rows + read_.rows_before;
-  progress_.fraction = read_.rows_read <= rows ? read_.progress
-                                               : read_.progress * static_cast<double>(rows) /
-                                                     static_cast<double>(read_.rows_read);
+  progress_.fraction = read_.progress;
   progress_.computed_ns = turns_->computed_ns();
   progress_.waited_ns = std::max<int64_t>(0, progress_.elapsed_ns - progress_.computed_ns);
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;

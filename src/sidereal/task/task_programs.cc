@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "sidereal/metrics/staleness.h"
 #include "sidereal/program/program.h"
+#include "sidereal/resources/variable.h"
 
 namespace sidereal::task {
 
@@ -145,6 +147,23 @@ Status TaskPrograms::unknown_session() const {
 
 Status TaskPrograms::unknown_program(uint64_t program) const {
   return base::not_found("{} has no program {:016x}", options_.name, program);
+}
+
+void TaskPrograms::read_staleness(metrics::Readings* into) const {
+  std::set<std::shared_ptr<Container>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = containers();
+  }
+  // There even where nothing was trained.
+  into->add(metrics::staleness(""), metrics::HistogramSnapshot());
+  for (const std::shared_ptr<Container>& one : all) {
+    for (const std::string& name : one->manager.names()) {
+      // Others are no variables, or went meanwhile.
+      const auto found = one->manager.find<resources::Variable>(name);
+      if (found.ok()) (*found)->staleness()->read(name, into);
+    }
+  }
 }
 
 Status TaskPrograms::open_session(uint64_t id, const SessionState& state) {

@@ -12,6 +12,7 @@
 
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/step_state.h"
@@ -81,6 +82,8 @@ class TaskPrograms {
     int64_t bytes = 0;
   };
   [[nodiscard]] Resources resources() const;
+  /// How old what steps compute with is: of each table, and of all other variables.
+  void read_staleness(metrics::Readings* into) const;
   [[nodiscard]] int64_t sessions() const;
   [[nodiscard]] int64_t programs() const;
 

@@ -173,20 +173,11 @@ Status CheckpointDirectory::add(const std::string& prefix) {
   return lock_->note("");
 }
 
-/// All that a checkpoint stands on.
+/// Names of all that a checkpoint stands on.
 std::vector<std::string> CheckpointDirectory::bases_of(const std::string& name) const {
-  std::vector<std::string> out;
-  std::string at = name;
-  while (true) {
-    const Result<ckpt::Index> index =
-        ckpt::read_index(disk_.get(), fmt::format("{}/{}", path_, at));
-    // One that cannot be read stands on nothing that it could be read with.
-    if (!index.ok() || index->base.empty() || std::ranges::find(out, index->base) != out.end()) {
-      return out;
-    }
-    out.push_back(index->base);
-    at = index->base;
-  }
+  std::vector<std::string> out = ckpt::bases_of(disk_.get(), fmt::format("{}/{}", path_, name));
+  for (std::string& base : out) base = sys::file_name_of(base);
+  return out;
 }
 
 /// It would have values of the new one.

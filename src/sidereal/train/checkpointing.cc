@@ -199,13 +199,28 @@ void Checkpointing::save(const TrainingState& state) {
   context_.report->save_s += std::chrono::duration<double>(Clock::now() - began).count();
 }
 
-void Checkpointing::save_last(const TrainingState& state) {
+void Checkpointing::save_last(const TrainingState& state, bool is_other) {
   const Clock::time_point began = Clock::now();
   collect();
   context_.report->save_s += std::chrono::duration<double>(Clock::now() - began).count();
-  if (saved_steps_ == state.steps && saved_points_ == state.validation.size()) return;
+  if (!is_other && saved_steps_ == state.steps && saved_points_ == state.validation.size()) return;
   waits_ = true;
   save(state);
+}
+
+Result<bool> Checkpointing::restore_at(size_t points, const std::string& data) {
+  for (const std::string& prefix : directory_->newest_first()) {
+    const auto reader = ckpt::CheckpointReader::open(disk_, prefix);
+    if (!reader.ok() && is_damage(reader.status())) continue;
+    SR_RETURN_IF_ERROR(reader.status());
+    SR_ASSIGN_OR_RETURN(const TrainingState state, read_state(reader->get(), prefix));
+    if (state.validation.size() != points) continue;
+    const Status restored = restore(prefix, data).status();
+    if (!restored.ok() && is_damage(restored)) continue;
+    SR_RETURN_IF_ERROR(restored);
+    return true;
+  }
+  return false;
 }
 
 Status Checkpointing::begin(const TrainingState& state) {

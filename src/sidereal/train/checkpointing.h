@@ -72,8 +72,12 @@ class Checkpointing {
   /// Begins to save, when what is being saved has been; steps that begin when it returns are not in
   /// it. What fails is told, and counted: what was good stays.
   void save(const TrainingState& state);
-  /// Saves that, unless it has been, and waits until all is on the disk.
-  void save_last(const TrainingState& state);
+  /// Saves that, unless it has been, and waits until all is on the disk. `is_other`: variables are
+  /// others than when it was.
+  void save_last(const TrainingState& state, bool is_other = false);
+  /// Gives variables the values of the checkpoint here that has `points` evaluations; false when
+  /// there is none that is good.
+  Result<bool> restore_at(size_t points, const std::string& data);
 
   [[nodiscard]] bool saves_by_epoch() const { return every_.epoch; }
 

@@ -173,6 +173,21 @@ TEST_P(Protocols, learn_with_two_workers) {
   EXPECT_GT(fitted->validation[0].auc, 0.6);
 }
 
+// The worker that gives the variables their first values is one of two, whose pushes nobody waits
+// for over star_server_lite.
+TEST_P(Protocols, begin_when_all_variables_have_values) {
+  const int trainings = GetParam() == Protocol::kStarServerLite ? 20 : 2;
+  for (int i = 0; i < trainings; ++i) {
+    const auto cluster = start(2, 2, 2, GetParam());
+    auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("adam", 0.01), 0));
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
+    FitOptions options;
+    options.batch_size = 64;
+    const auto fitted = (*trainer)->fit(stream(0, 256), options);
+    ASSERT_TRUE(fitted.ok()) << "training " << i << ": " << fitted.status();
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(, Protocols,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
                                          Protocol::kStarServer, Protocol::kStarServerLite),

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "sidereal/base/bytes.h"
 #include "sidereal/data/record_reader.h"
@@ -116,6 +117,33 @@ void Summary::histogram(std::string_view tag, std::span<const float> values) {
   }
   value(tag, field(kValueHistogram, fixed(1, low) + fixed(2, high) +
                                         fixed(3, static_cast<double>(count)) + fixed(4, sum) +
+                                        fixed(5, squares) + packed(6, limits) + packed(7, counts)));
+}
+
+void Summary::histogram(std::string_view tag, const metrics::HistogramSnapshot& seen) {
+  std::vector<double> limits;
+  std::vector<double> counts;
+  double squares = 0;
+  double low = 0;
+  double from = 0;  // The least value of a bucket.
+  for (size_t i = 0; i < seen.counts.size(); ++i) {
+    const auto most = static_cast<double>(metrics::Histogram::bucket_limit(i));
+    const auto count = static_cast<double>(seen.counts[i]);
+    if (count > 0 && counts.empty()) low = from;
+    if (count > 0 || !counts.empty()) {
+      counts.push_back(count);
+      limits.push_back(most + 0.5);  // All of a bucket is below its limit.
+    }
+    squares += count * (from + most) * (from + most) / 4;
+    from = most + 1;
+  }
+  while (!counts.empty() && counts.back() == 0) {
+    counts.pop_back();
+    limits.pop_back();
+  }
+  value(tag, field(kValueHistogram, fixed(1, low) + fixed(2, static_cast<double>(seen.max)) +
+                                        fixed(3, static_cast<double>(seen.count)) +
+                                        fixed(4, static_cast<double>(seen.sum)) +
                                         fixed(5, squares) + packed(6, limits) + packed(7, counts)));
 }
 

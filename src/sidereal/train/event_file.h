@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "sidereal/base/status.h"
+#include "sidereal/metrics/histogram.h"
 
 namespace sidereal::train {
 
@@ -17,6 +18,8 @@ class Summary {
   void scalar(std::string_view tag, double value);
   /// How many of the finite `values` lie where, in buckets of one width.
   void histogram(std::string_view tag, std::span<const float> values);
+  /// What was counted, in its own buckets.
+  void histogram(std::string_view tag, const metrics::HistogramSnapshot& seen);
   /// Markdown.
   void text(std::string_view tag, std::string_view text);
 

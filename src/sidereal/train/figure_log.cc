@@ -1,6 +1,10 @@
 #include "sidereal/train/figure_log.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "sidereal/metrics/staleness.h"
 
 namespace sidereal::train {
 namespace {
@@ -45,7 +49,21 @@ void FigureLog::add(const Summary& summary) {
   if (failed_.ok()) failed_ = file_->add(step_, summary);
 }
 
-void FigureLog::progress(const Progress& now) {
+/// What came since the last time, of each table.
+void FigureLog::add_staleness(const std::vector<service::Staleness>& now, Summary* summary) {
+  for (const service::Staleness& each : now) {
+    const std::string tag = "staleness/" + (each.table.empty() ? "other_variables" : each.table);
+    metrics::HistogramSnapshot& before = stale_[tag];
+    const metrics::HistogramSnapshot lately = metrics::since(before, each.seen).value_or(each.seen);
+    before = each.seen;
+    if (lately.count == 0) continue;
+    summary->scalar(tag, lately.mean());
+    summary->histogram("histogram_of_" + tag, lately);
+  }
+}
+
+void FigureLog::progress(const Progress& now,
+                         const std::function<std::vector<service::Staleness>()>& staleness) {
   step_ = std::max(step_, now.steps);
   if (now.seconds < next_s_) return;
   next_s_ = now.seconds * (1 + kThinning);
@@ -71,6 +89,7 @@ void FigureLog::progress(const Progress& now) {
     summary.scalar("rates/bytes_out_per_s/" + name,
                    static_cast<double>(worker.bytes_out - before.bytes_out) / seconds);
   }
+  add_staleness(staleness(), &summary);
   before_ = now.workers;
   before_s_ = now.seconds;
   written_ = now.steps;
@@ -83,6 +102,9 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
   if (result.auc > 0) {
     summary.scalar(data + "/auc", result.auc);
     summary.scalar(data + "/logloss", result.log_loss);
+  }
+  for (const auto& [name, value] : more_figures(result)) {
+    if (std::isfinite(value)) summary.scalar(fmt::format("{}/{}", data, name), value);
   }
   add(summary);
 }

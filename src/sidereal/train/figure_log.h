@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/service/staleness.h"
 #include "sidereal/train/event_file.h"
 #include "sidereal/train/trainer.h"
 
@@ -26,8 +29,10 @@ class FigureLog {
                                                    const CompiledModel& model);
 
   /// For FitOptions::on_progress. What comes often is thinned out more the longer it takes, so that
-  /// the file of a long training stays small.
-  void progress(const Progress& now);
+  /// the file of a long training stays small. `staleness`, of the parameter servers so far, is
+  /// called when something is written.
+  void progress(const Progress& now,
+                const std::function<std::vector<service::Staleness>()>& staleness);
   /// An evaluation of "valid" or "test" data, at the step that progress() told last.
   void evaluated(const std::string& data, const EvalResult& result);
   /// The end of a fit.
@@ -40,6 +45,7 @@ class FigureLog {
  private:
   explicit FigureLog(std::unique_ptr<EventFile> file) : file_(std::move(file)) {}
   void add(const Summary& summary);
+  void add_staleness(const std::vector<service::Staleness>& now, Summary* summary);
 
   std::unique_ptr<EventFile> file_;
   Status failed_;
@@ -48,6 +54,7 @@ class FigureLog {
   double next_s_ = 0;
   double before_s_ = 0;
   std::vector<TaskStats> before_;
+  std::map<std::string, metrics::HistogramSnapshot> stale_;  ///< By tag: what was written.
 };
 
 }  // namespace sidereal::train

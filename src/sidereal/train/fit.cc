@@ -5,10 +5,17 @@
 
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/data/statistics.h"
 
 namespace sidereal::train {
 
 using std::chrono::steady_clock;
+
+namespace {
+
+constexpr double kHighLoss = 5;
+
+}  // namespace
 
 Fit::Fit(app::Cluster* cluster, const data::DataSpec& data, const FitOptions& options,
          const data::DataSpec* validation)
@@ -24,13 +31,27 @@ Fit::Fit(app::Cluster* cluster, const data::DataSpec& data, const FitOptions& op
 
 FitOptions Fit::watched() {
   FitOptions out = options;
-  if (!options.on_progress) return out;
   out.on_progress = [this](const Progress& now) {
     shown_ = now;
     if (!result.validation.empty()) shown_.validation = result.validation.back();
-    options.on_progress(shown_);
+    if (options.on_progress) options.on_progress(shown_);
+    if (std::exchange(is_first_, false) && is_binary) look_at_first(now.loss);
   };
   return out;
+}
+
+void Fit::look_at_first(double loss) {
+  if (!(loss > kHighLoss)) return;
+  const auto largest = data::largest_scale(data);
+  // Where numbers are not the reason there is nothing to say.
+  if (!largest.ok() || largest->second < kHighLoss) return;
+  tell(fmt::format(
+      "the loss is {:.4g}, where 0.69 is that of guessing: column '{}' has numbers up to {:.4g}; "
+      "{}, or take it as categorical",
+      loss, largest->first, largest->second,
+      data.format == data::Format::kCsv
+          ? "scale it with --numeric-transform auto (numeric_transform='auto')"
+          : "scale it to mean 0 and deviation 1"));
 }
 
 void Fit::stands_at(const TrainingState& state) {

@@ -51,7 +51,9 @@ struct Fit {
   const data::DataSpec* const validation;
   CheckpointOptions checkpoints;  ///< After a loss it goes on from its own.
   FitResult result;
-  LoopGroup group;              ///< Counts all that is done, in vain too.
+  LoopGroup group;  ///< Counts all that is done, in vain too.
+  /// The loss is one of probabilities: of a fair coin 0.69, whatever the data.
+  bool is_binary = false;
   bool may_begin_anew = false;  ///< The model has its first values when the fit begins.
   bool is_begun = false;
   int64_t first_steps = 0;  ///< Of the training, when the fit began.
@@ -67,6 +69,8 @@ struct Fit {
 
   /// The options, with progress that knows the latest validation.
   FitOptions watched();
+  /// Tells of first losses that are absurd which column has the largest numbers.
+  void look_at_first(double loss);
   [[nodiscard]] int64_t rows_skipped() const { return group.rows_skipped() - skipped_in_vain_; }
 
   int64_t steps_offset_ = 0;  // Of the training, from what the group has counted.
@@ -74,6 +78,7 @@ struct Fit {
   int64_t skipped_in_vain_ = 0;
   std::map<int64_t, Mark> marks_;  // By steps of a checkpoint.
   Progress shown_;                 // Last.
+  bool is_first_ = true;           // No loss has been looked at.
   int64_t losses_in_a_row_ = 0;
   int64_t saved_at_loss_ = 0;
 };

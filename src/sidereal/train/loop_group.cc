@@ -262,9 +262,10 @@ void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
         1.0, (static_cast<double>(epoch) + fraction * static_cast<double>(epochs)) / total);
     progress.epoch =
         std::min<int64_t>(options_.epochs - 1, static_cast<int64_t>(progress.fraction * total));
-    if (fraction_before_ < 0) fraction_before_ = static_cast<double>(epoch) / total;
-    const double done = progress.fraction - fraction_before_;
-    progress.seconds_left = done > 0.01 ? progress.seconds * (1 - progress.fraction) / done : -1;
+    if (!first_shown_.has_value()) first_shown_ = {progress.fraction, progress.seconds};
+    const double done = progress.fraction - first_shown_->first;
+    const double taken = progress.seconds - first_shown_->second;
+    progress.seconds_left = done > 0.01 ? taken * (1 - progress.fraction) / done : -1;
   }
   if (options_.on_progress) options_.on_progress(progress);
 }
@@ -278,6 +279,15 @@ int64_t LoopGroup::steps() const {
 int64_t LoopGroup::rows() const {
   int64_t out = 0;
   for (const Worker& worker : workers_) out += worker.before.rows;
+  return out;
+}
+
+std::pair<double, int64_t> LoopGroup::losses_of_run() const {
+  std::pair<double, int64_t> out;
+  for (const Worker& worker : workers_) {
+    out.first += worker.loss_sum;
+    out.second += worker.loss_steps;
+  }
   return out;
 }
 

@@ -79,6 +79,8 @@ class LoopGroup {
   [[nodiscard]] int64_t rows() const;
   [[nodiscard]] int64_t rows_skipped() const { return rows_skipped_; }
   [[nodiscard]] double seconds() const { return seconds_; }
+  /// Sum and number of the losses of the latest run, of all workers.
+  [[nodiscard]] std::pair<double, int64_t> losses_of_run() const;
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
   /// Adds the totals of all runs so far.
@@ -132,7 +134,8 @@ class LoopGroup {
   double last_loss_ = 0;
   Clock::time_point run_began_;  // About; for "lately" only.
   bool began_ = false;
-  double fraction_before_ = -1;  // Of the fit, when this group began.
+  // Fraction of the fit and seconds of this group when progress was first shown.
+  std::optional<std::pair<double, double>> first_shown_;
   struct Mark {
     double seconds;
     int64_t rows;

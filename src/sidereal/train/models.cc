@@ -14,15 +14,19 @@ namespace {
 struct Parts {
   Model& model;
   const ModelOptions& options;
-  Output ids = {};      // None without categories.
-  Output weights = {};  // Only for weighted schemas.
-  Output dense = {};    // None without numbers.
-  Output rows = {};     // Embedding rows [b, f, dim], weighted; made by embed().
+  Output ids = {};                     // None without categories.
+  Output weights = {};                 // Only for weighted schemas.
+  Output dense = {};                   // None without numbers.
+  std::vector<Output> sequences = {};  // Ids [b, length] each.
+  Output rows = {};                    // Embedding rows [b, f, dim], weighted; made by embed().
 };
 
 void add_inputs(Parts* p) {
   const data::Schema& schema = p->options.schema;
-  if (schema.rows > 0) {
+  for (const auto& [name, length] : schema.sequences) {
+    p->sequences.push_back(p->model.input(name, ir::DType::kInt64, {length}));
+  }
+  if (schema.rows > 0 && (schema.fields > 0 || schema.weighted)) {
     const int64_t fields = schema.fields > 0 ? schema.fields : -1;
     p->ids = p->model.input("ids", ir::DType::kInt64, {fields});
     if (schema.weighted) p->weights = p->model.input("weights", ir::DType::kFloat32, {fields});
@@ -33,20 +37,30 @@ void add_inputs(Parts* p) {
   if (schema.has_sample_weight) p->model.input("sample_weight", ir::DType::kFloat32, {});
 }
 
-// Weight per id and per number, and a bias: [b, 1].
+int64_t units(const Parts& p) { return units_of(p.options.objective); }
+
+// Those of fields and sequences beside each other: a table is read once.
+Output all_ids(const Parts& p) {
+  std::vector<Output> ids;
+  if (p.ids.valid()) ids.push_back(p.ids);
+  ids.insert(ids.end(), p.sequences.begin(), p.sequences.end());
+  return Concatenate{.axis = 1}(p.model, ids);
+}
+
+// Weight per id and per number, and a bias: [b, units].
 Output linear(Parts* p) {
   const auto scope = p->model.builder().scope("linear");
   std::vector<Output> terms;
-  if (p->ids.valid()) {
+  if (p->ids.valid() || !p->sequences.empty()) {
     const Embedding weights{.rows = p->options.schema.rows,
-                            .dim = 1,
+                            .dim = units(*p),
                             .initializer = zeros_initializer(),
                             .name = "ids",
                             .l2 = p->options.l2_linear};
-    terms.push_back(WeightedSum{}(p->model, weights(p->model, p->ids), p->weights));
+    terms.push_back(WeightedSum{}(p->model, weights(p->model, all_ids(*p)), p->weights));
   }
   if (p->dense.valid()) {
-    const Dense weights{.units = 1,
+    const Dense weights{.units = units(*p),
                         .use_bias = false,
                         .initializer = zeros_initializer(),
                         .name = "dense",
@@ -56,14 +70,29 @@ Output linear(Parts* p) {
   return Bias{.name = "out"}(p->model, Add{}(p->model, terms));
 }
 
+// Rows of all ids, [b, n, dim], in which those of a sequence become their sum, as one field.
+Output pooled(Parts* p, Output rows) {
+  ir::Builder& b = p->model.builder();
+  int64_t at = std::max<int64_t>(p->options.schema.fields, 0);
+  std::vector<Output> parts;
+  if (at > 0) parts.push_back(ops::slice_axis(b, rows, 1, 0, at));
+  for (const auto& [name, length] : p->options.schema.sequences) {
+    const Output sum = WeightedSum{}(p->model, ops::slice_axis(b, rows, 1, at, length));
+    parts.push_back(ops::reshape(b, sum, {-1, 1, p->options.embedding_dim}));
+    at += length;
+  }
+  return Concatenate{.axis = 1}(p->model, parts);
+}
+
 Output embed(Parts* p) {
-  if (!p->ids.valid() || p->rows.valid()) return p->rows;
+  if ((!p->ids.valid() && p->sequences.empty()) || p->rows.valid()) return p->rows;
   const Embedding table{.rows = p->options.schema.rows,
                         .dim = p->options.embedding_dim,
                         .initializer = normal_initializer(p->options.embedding_stddev),
                         .name = "embedding",
                         .l2 = p->options.l2_embedding};
-  p->rows = table(p->model, p->ids);
+  p->rows = table(p->model, all_ids(*p));
+  if (!p->sequences.empty()) p->rows = pooled(p, p->rows);
   if (p->weights.valid()) p->rows = Weighted{}(p->model, p->rows, p->weights);
   return p->rows;
 }
@@ -86,8 +115,34 @@ Output mlp(Parts* p, Output x) {
 }
 
 Output head(Parts* p, Output x, bool bias) {
-  return Dense{.units = 1, .use_bias = bias, .name = "head", .l2 = p->options.l2_dense}(p->model,
-                                                                                        x);
+  return Dense{.units = units(*p), .use_bias = bias, .name = "head", .l2 = p->options.l2_dense}(
+      p->model, x);
+}
+
+// A tower for each label over a mixture of experts: a list of [b, units].
+std::vector<Output> mixtures(Parts* p) {
+  const ModelOptions& o = p->options;
+  ir::Builder& b = p->model.builder();
+  const Output x = features(p);
+  const int64_t width = o.hidden.front();
+  const Dense experts{
+      .units = o.experts * width, .activation = "relu", .name = "experts", .l2 = o.l2_dense};
+  const Output known = ops::reshape(b, experts(p->model, x), {-1, o.experts, width});
+  std::vector<Output> out;
+  for (size_t i = 0; i <= o.schema.targets.size(); ++i) {
+    const std::string task = "task_" + std::to_string(i);
+    const auto scope = b.scope(task);
+    const Dense gate{.units = o.experts, .use_bias = false, .name = "gate", .l2 = o.l2_dense};
+    const Output share = b.add("Softmax", {gate(p->model, x)});
+    Output mixed = WeightedSum{}(p->model, known, share);
+    const std::vector<int64_t> tower(o.hidden.begin() + 1, o.hidden.end());
+    if (!tower.empty()) {
+      mixed = Mlp{.hidden = tower, .dropout = o.dropout, .name = "mlp", .l2 = o.l2_dense}(p->model,
+                                                                                          mixed);
+    }
+    out.push_back(head(p, mixed, true));
+  }
+  return out;
 }
 
 Output logit_of(Parts* p) {
@@ -106,7 +161,7 @@ Output logit_of(Parts* p) {
   }
   // The linear part has the bias of these two.
   std::vector<Output> terms = {linear(p)};
-  if (kind == "deepfm" && p->ids.valid()) {
+  if (kind == "deepfm" && embed(p).valid()) {
     terms.push_back(FactorizationMachine{}(p->model, embed(p)));
   }
   terms.push_back(head(p, mlp(p, features(p)), false));
@@ -133,7 +188,20 @@ Status check_options(const ModelOptions& o) {
     return base::invalid_argument("embedding_stddev is {}; it must be 0 or more",
                                   o.embedding_stddev);
   }
-  const bool deep = o.kind == "wdl" || o.kind == "deepfm" || o.kind == "dcn";
+  SR_RETURN_IF_ERROR(check_objective(o.objective, o.schema));
+  if (!o.schema.targets.empty() && o.kind != "mmoe") {
+    return base::invalid_argument("{} learns one label, and the data has {}; mmoe learns several",
+                                  o.kind, 1 + o.schema.targets.size());
+  }
+  if (units_of(o.objective) > 1 && (o.kind == "fm" || o.kind == "deepfm")) {
+    return base::invalid_argument(
+        "{} has one number for each row; take lr, wdl, dcn or mmoe for {} classes", o.kind,
+        o.objective.classes);
+  }
+  if (o.kind == "mmoe" && o.experts < 1) {
+    return base::invalid_argument("experts is {}; it must be positive", o.experts);
+  }
+  const bool deep = o.kind == "wdl" || o.kind == "deepfm" || o.kind == "dcn" || o.kind == "mmoe";
   if (deep && (o.hidden.empty() || *std::min_element(o.hidden.begin(), o.hidden.end()) <= 0)) {
     return base::invalid_argument("hidden must be one or more positive numbers of units");
   }
@@ -146,17 +214,35 @@ Status check_options(const ModelOptions& o) {
   return check_optimizer(o.optimizer);
 }
 
+Status warm_up(Model* model, const ModelOptions& options) {
+  const auto rate = options.optimizer.parameters.find("learning_rate");
+  if (rate == options.optimizer.parameters.end()) {
+    return base::invalid_argument("{} has no learning rate, which warmup_steps would let grow",
+                                  options.optimizer.kind);
+  }
+  ir::Builder& b = model->builder();
+  const auto number = [&b](double value) { return ops::constant(b, ir::Tensor::scalar(value)); };
+  const auto steps = static_cast<double>(options.warmup_steps);
+  const Output done = ops::cast(b, model->steps_done(), ir::DType::kFloat64);
+  const Output part =
+      ops::minimum(b, ops::mul(b, ops::add(b, done, number(1)), number(1 / steps)), number(1));
+  model->set_learning_rate(ops::mul(b, part, number(rate->second), "warmed_up_learning_rate"));
+  return {};
+}
+
 }  // namespace
 
-std::vector<std::string> model_names() { return {"lr", "fm", "wdl", "deepfm", "dcn"}; }
+std::vector<std::string> model_names() { return {"lr", "fm", "wdl", "deepfm", "dcn", "mmoe"}; }
 
 Result<CompiledModel> build_model(const ModelOptions& options) {
   SR_RETURN_IF_ERROR(check_options(options));
   Model model(options.seed);
   Parts parts{.model = model, .options = options};
   add_inputs(&parts);
-  const Output logit = logit_of(&parts);
-  return model.compile(logit, options.optimizer);
+  const std::vector<Output> logits =
+      options.kind == "mmoe" ? mixtures(&parts) : std::vector<Output>{logit_of(&parts)};
+  if (options.warmup_steps > 0) SR_RETURN_IF_ERROR(warm_up(&model, options));
+  return compile_objective(&model, options.objective, options.schema, logits, options.optimizer);
 }
 
 }  // namespace sidereal::train

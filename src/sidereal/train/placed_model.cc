@@ -75,13 +75,11 @@ Status PlacedModel::give_first_values() {
   state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
   SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
                       make_sessions("float32", distributed_.graph, ""));
-  // In a session of its own: over star_server_lite a step ends before others see what it has
-  // changed, but a session that is closed has changed it all.
-  SR_ASSIGN_OR_RETURN(const auto session, make_session(0, "float32", distributed_.graph));
-  SR_RETURN_IF_ERROR(
-      session->run({}, {}, {distributed_.initializer}, {.timeout = kInitializeDeadline}).status());
-  SR_RETURN_IF_ERROR(session->close());
-  first_ = workers->front().session;
+  const std::shared_ptr<service::Session> first = workers->front().session;
+  // The other workers begin then.
+  const service::RunOptions options = {.timeout = kInitializeDeadline, .waits_for_pushes = true};
+  SR_RETURN_IF_ERROR(first->run({}, {}, {distributed_.initializer}, options).status());
+  first_ = first;
   return {};
 }
 
@@ -193,16 +191,6 @@ Status PlacedModel::check_placed() const {
       "model, and go on from the directory of its checkpoints if it has one");
 }
 
-Result<std::unique_ptr<service::Session>> PlacedModel::make_session(
-    int worker, const std::string& compute_dtype, const ir::Graph& graph) {
-  service::SessionOptions options = cluster_->session_options();
-  options.state_group = state_group_;
-  options.compute_dtype = compute_dtype;
-  options.connect_timeout = kReachDeadline;
-  return service::Session::create(cluster_->target("worker", worker),
-                                  on_worker(graph, worker, registry_), options);
-}
-
 Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
     const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind) {
   const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
@@ -210,7 +198,13 @@ Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
   std::vector<WorkerSession> made(worker_lanes_.size());
   const Status status = for_all(made.size(), [&](size_t i) -> Status {
     const int index = static_cast<int>(i);
-    SR_ASSIGN_OR_RETURN(made[i].session, make_session(index, compute_dtype, graph));
+    service::SessionOptions options = cluster_->session_options();
+    options.state_group = state_group_;
+    options.compute_dtype = compute_dtype;
+    options.connect_timeout = kReachDeadline;
+    SR_ASSIGN_OR_RETURN(made[i].session,
+                        service::Session::create(cluster_->target("worker", index),
+                                                 on_worker(graph, index, registry_), options));
     made[i].task = app::task_name("worker", index);
     made[i].lanes = worker_lanes_[i];
     return {};

@@ -64,9 +64,6 @@ class PlacedModel {
  private:
   Status reach_tasks(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
   Status give_first_values();
-  Result<std::unique_ptr<service::Session>> make_session(int worker,
-                                                         const std::string& compute_dtype,
-                                                         const ir::Graph& graph);
   Result<const std::vector<WorkerSession>*> make_sessions(const std::string& compute_dtype,
                                                           const ir::Graph& graph,
                                                           const std::string& kind);

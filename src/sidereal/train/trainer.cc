@@ -1,5 +1,7 @@
 #include "sidereal/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,9 +12,11 @@
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/data/auc.h"
+#include "sidereal/train/best_weights.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/data_position.h"
 #include "sidereal/train/fit.h"
+#include "sidereal/train/group_column.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/placed_model.h"
 #include "sidereal/train/synchronize.h"
@@ -43,6 +47,7 @@ struct Scores {
   std::vector<float> scores;
   std::vector<float> labels;
   std::vector<float> truths;
+  std::vector<int64_t> groups;
   double loss_sum = 0;
   int64_t rows = 0;
 };
@@ -69,6 +74,16 @@ Status check_finite(const std::vector<float>& predictions) {
 
 }  // namespace
 
+std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& result) {
+  const data::Quality& q = result.quality;
+  return {{{"pr_auc", q.pr_auc},
+           {"rmse", q.rmse},
+           {"calibration", q.calibration},
+           {"grouped_auc", q.grouped_auc},
+           {"ndcg", q.ndcg},
+           {"training_loss", result.training_loss}}};
+}
+
 class Trainer::Impl {
  public:
   Impl(app::Cluster* cluster, CompiledModel model)
@@ -83,6 +98,7 @@ class Trainer::Impl {
     SR_RETURN_IF_ERROR(check(options));
     Fit fit(cluster_, data, options, validation);
     fit.may_begin_anew = !is_trained_;
+    fit.is_binary = model_.is_binary;
     Status status;
     do {
       status = train(&fit);
@@ -99,13 +115,20 @@ class Trainer::Impl {
                                                                 placed_.distributed().prediction}));
     loop.fetches = {{.name = placed_.distributed().loss, .keep = task::Keep::kMean},
                     {.name = placed_.distributed().loss, .keep = task::Keep::kEach}};
+    GroupColumn group_by;
     if (model_.is_binary) {
       loop.fetches.push_back({.name = placed_.distributed().prediction, .keep = task::Keep::kEach});
       loop.kept_columns = {kLabel};
+      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.group));
       if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
+      if (!group_by.name.empty()) loop.kept_columns.push_back(group_by.name);
     }
     loop.lanes = 0;
     Scores scores;
+    Status failed;
+    // Behind the losses, the prediction and the label.
+    const int32_t truth = data.format == data::Format::kSynthetic ? 4 : -1;
+    const int32_t groups = group_by.name.empty() ? -1 : (truth < 0 ? 4 : 5);
     LoopGroup group(cluster_, *workers, quiet(options), [&](const StepOutputs& step) {
       for (const auto& [index, value] : step.values.values) {
         if (index == 1) {
@@ -115,10 +138,13 @@ class Trainer::Impl {
         }
         if (index == 2) append(value, &scores.scores);
         if (index == 3) append(value, &scores.labels);
-        if (index == 4) append(value, &scores.truths);
+        if (index == truth) append(value, &scores.truths);
+        if (index != groups || !failed.ok()) continue;
+        failed = append_groups(value, group_by, &scores.groups);
       }
     });
     SR_RETURN_IF_ERROR(group.run(loop, 0, 1));
+    SR_RETURN_IF_ERROR(failed);
     FitResult totals;
     group.report(&totals);
     EvalResult result;
@@ -129,6 +155,7 @@ class Trainer::Impl {
     if (!model_.is_binary) return result;
     SR_RETURN_IF_ERROR(check_finite(scores.scores));
     SR_ASSIGN_OR_RETURN(result.log_loss, data::log_loss(scores.scores, scores.labels));
+    SR_ASSIGN_OR_RETURN(result.quality, data::quality(scores.scores, scores.labels, scores.groups));
     if (has_one_class(scores.labels)) {
       result.auc = std::numeric_limits<double>::quiet_NaN();
       return result;
@@ -209,6 +236,9 @@ class Trainer::Impl {
     const auto is_over = [&] {
       return options.patience > 0 && since_best(result.validation) >= options.patience;
     };
+    SR_ASSIGN_OR_RETURN(const auto best, open_best(fit, before));
+    // Of the steps of the epoch, as far as they were made here.
+    std::pair<double, int64_t> losses;
     is_trained_ = true;
     result.epochs = schedule.first_epoch(options.epochs);
     while (result.epochs < options.epochs && !is_over()) {
@@ -241,6 +271,9 @@ class Trainer::Impl {
         const double seconds_before = group.seconds();
         const int64_t first = schedule.first_epoch(end);
         SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker));
+        const auto [loss_sum, loss_steps] = group.losses_of_run();
+        losses.first += loss_sum;
+        losses.second += loss_steps;
         for (size_t i = 0; i < workers->size(); ++i) {
           schedule.took(i, end, steps, group.positions_of(i));
         }
@@ -259,12 +292,18 @@ class Trainer::Impl {
         loop_steps = 0;
       }
       if (fit->validation != nullptr) {
-        SR_ASSIGN_OR_RETURN(const EvalResult evaluated, evaluate(*fit->validation, options));
+        SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, options));
+        if (losses.second > 0) {
+          evaluated.training_loss = losses.first / static_cast<double>(losses.second);
+        }
+        losses = {};
         fit->evaluated(evaluated, epoch, end);
+        if (best != nullptr && since_best(result.validation) == 0) best->keep(state());
       }
       if (saver != nullptr && saver->is_due(true)) saver->save(state());
     }
-    if (saver != nullptr) saver->save_last(state());
+    SR_RETURN_IF_ERROR(restore_best(fit, best.get(), before.data));
+    if (saver != nullptr) saver->save_last(state(), result.restored_best);
     // The model is there until its last figure is known.
     SR_ASSIGN_OR_RETURN(result.tasks, placed_.ps_stats());
     return {};
@@ -284,16 +323,47 @@ class Trainer::Impl {
 
   /// Epochs since the one with the best evaluation.
   [[nodiscard]] int64_t since_best(const std::vector<EvalResult>& validation) const {
-    size_t best = 0;
-    const bool by_auc =
-        model_.is_binary && std::none_of(validation.begin(), validation.end(),
-                                         [](const EvalResult& r) { return std::isnan(r.auc); });
-    // The larger, the better.
-    const auto worth = [&](size_t i) { return by_auc ? validation[i].auc : -validation[i].loss; };
-    for (size_t i = 1; i < validation.size(); ++i) {
-      if (worth(i) > worth(best)) best = i;
+    if (validation.empty()) return 0;
+    return static_cast<int64_t>(validation.size() - 1 - best_of(validation, model_.is_binary));
+  }
+
+  /// What keeps the weights of the best epoch; nullptr without restore_best.
+  Result<std::unique_ptr<BestWeights>> open_best(Fit* fit, const TrainingState& before) {
+    const FitOptions& options = fit->options;
+    if (!options.restore_best || fit->validation == nullptr) return std::unique_ptr<BestWeights>();
+    std::string directory = options.best_directory;
+    if (directory.empty()) directory = options.checkpoints.directory + "/best";
+    return BestWeights::open(directory, before.validation.empty(), context_of(fit, nullptr));
+  }
+
+  /// The weights are those of the best epoch, when they have been kept.
+  Status restore_best(Fit* fit, BestWeights* best, const std::string& data) const {
+    FitResult& result = fit->result;
+    result.best_epoch = 0;
+    result.restored_best = false;
+    if (result.validation.empty()) return {};
+    const int64_t since = since_best(result.validation);
+    result.best_epoch = static_cast<int64_t>(result.validation.size()) - since;
+    if (best == nullptr || since == 0) return {};
+    SR_ASSIGN_OR_RETURN(result.restored_best,
+                        best->restore(static_cast<size_t>(result.best_epoch), data));
+    if (!result.restored_best) {
+      fit->tell(
+          fmt::format("the weights of epoch {}, the best, were not kept: those of the last "
+                      "epoch stay",
+                      result.best_epoch));
     }
-    return validation.empty() ? 0 : static_cast<int64_t>(validation.size() - 1 - best);
+    return {};
+  }
+
+  Checkpointing::Context context_of(Fit* fit, CheckpointReport* report) {
+    Checkpointing::Context context;
+    context.session = placed_.first();
+    context.nodes = &placed_.distributed().saving;
+    context.lanes = placed_.replicas();
+    context.report = report;
+    context.tell = [fit](const std::string& text) { fit->tell(text); };
+    return context;
   }
 
   /// What saves as the options say, nullptr if they say nothing; variables, and all that the fit
@@ -304,13 +374,7 @@ class Trainer::Impl {
     bool is_found = false;
     const std::string identity = data_identity(fit->data);
     if (!fit->checkpoints.directory.empty()) {
-      Checkpointing::Context context;
-      context.session = placed_.first();
-      context.nodes = &placed_.distributed().saving;
-      context.lanes = placed_.replicas();
-      context.report = &report;
-      context.tell = [fit](const std::string& text) { fit->tell(text); };
-      SR_ASSIGN_OR_RETURN(saver, Checkpointing::open(fit->checkpoints, std::move(context)));
+      SR_ASSIGN_OR_RETURN(saver, Checkpointing::open(fit->checkpoints, context_of(fit, &report)));
       SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
       is_found = found.has_value();
       if (is_found) *before = *found;
@@ -376,6 +440,12 @@ class Trainer::Impl {
     const double decay = options.learning_rate_decay;
     if (!(decay > 0 && decay <= 1)) {
       return invalid_argument("learning_rate_decay is {}; it must be above 0 and at most 1", decay);
+    }
+    if (options.restore_best && options.best_directory.empty() &&
+        options.checkpoints.directory.empty()) {
+      return invalid_argument(
+          "the weights of the best epoch are kept in files, and there is no directory for them: "
+          "give one of checkpoints");
     }
     if (options.trace_first < 0) {
       return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);

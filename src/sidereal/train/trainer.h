@@ -1,16 +1,20 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/data/quality.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/model.h"
 
@@ -37,8 +41,18 @@ struct EvalResult {
   double auc = 0;
   double log_loss = 0;  ///< Nats.
   double seconds = 0;
+  /// Of models that predict a probability; those of groups are none (NaN) without
+  /// FitOptions::group.
+  data::Quality quality = {};
+  /// Of an evaluation after an epoch: mean loss of the steps of that epoch, as they were made. Else
+  /// NaN.
+  double training_loss = std::numeric_limits<double>::quiet_NaN();
   std::optional<double> best_auc;  ///< Synthetic data: of the true probabilities.
 };
+
+/// Names and values of what is known beside rows, loss, AUC and log loss: one table for all that
+/// print, write or plot evaluations. NaN: there is none.
+std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& result);
 
 /// How a fit is going; handed to FitOptions::on_progress about four times a second, and after each
 /// evaluation of validation data.
@@ -112,6 +126,14 @@ struct FitOptions {
   double learning_rate_decay = 1;  ///< The learning rate is multiplied by this after each epoch.
   /// > 0: stop after so many epochs without a better validation AUC, or loss where there is none.
   int64_t patience = 0;
+  /// With validation data: weights, and all else that a checkpoint has, are kept after the best
+  /// epoch so far, and are there again when the fit ends, and in its last checkpoint.
+  bool restore_best = false;
+  /// Where they are kept, a directory as that of checkpoints. "": `best` in that.
+  std::string best_directory = {};
+  /// The column whose equal values make rows a group, for figures of validation data: of csv files
+  /// a categorical one, of arrays one of int64 [rows]. "": there are no groups.
+  std::string group = {};
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
@@ -149,6 +171,8 @@ struct FitResult {
   /// One per epoch when there is validation data, with those before; epochs are evaluated again
   /// that are trained again.
   std::vector<EvalResult> validation;
+  int64_t best_epoch = 0;      ///< The one with the best evaluation, from 1; 0: there is none.
+  bool restored_best = false;  ///< The weights are those of that epoch, and not of the last one.
   CheckpointReport checkpoints;
   std::vector<TaskStats> tasks;
   /// What was traced, elements of Chrome's trace format by lane; exec::chrome_file() makes a file

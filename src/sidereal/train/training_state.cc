@@ -7,6 +7,8 @@
 #include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/ckpt/index.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/table_formats.h"
 
 namespace sidereal::train {
 
@@ -18,14 +20,14 @@ using tensor::Tensor;
 namespace {
 
 constexpr int64_t kPassNumbers = 4;
-constexpr int64_t kCurveNumbers = 6;
+/// Of a point of the curve; checkpoints from before there were more have the first so many.
+constexpr int64_t kCurveNumbers = 12;
+constexpr int64_t kCurveNumbersFirst = 6;
 constexpr const char* kRemedy =
     "give another checkpoint directory, or --resume never (resume='never') to begin anew";
 
 std::string file_identity(const std::string& name, const std::string& path) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
-  return fmt::format("{}:{}", name, error ? 0 : bytes);
+  return fmt::format("{}:{}", name, data::file_bytes(path).value_or(0));
 }
 
 /// What columns become, in short; "" where they stand as they are.
@@ -38,6 +40,12 @@ std::string features_identity(const data::DataSpec& data) {
   features.multi_hot = data.multi_hot;
   features.bucketized = data.bucketized;
   features.crosses = data.crosses;
+  features.vocabularies = data.vocabularies;
+  features.sequences = data.sequences;
+  features.hash = data.hash;
+  features.targets = data.targets;
+  features.group = data.group;
+  features.class_weights = data.class_weights;
   if (features == data::DataSpec()) return "";
   return fmt::format("features:{:016x}", base::hash64(data::to_json(features)));
 }
@@ -65,7 +73,9 @@ Tensor value_of(const TrainingState& state, std::string_view name) {
   std::vector<double> curve;
   for (const EvalResult& one : state.validation) {
     curve.insert(curve.end(), {static_cast<double>(one.rows), static_cast<double>(one.rows_skipped),
-                               one.loss, one.auc, one.log_loss, one.seconds});
+                               one.loss, one.auc, one.log_loss, one.seconds, one.quality.pr_auc,
+                               one.quality.rmse, one.quality.calibration, one.quality.grouped_auc,
+                               one.quality.ndcg, one.training_loss});
   }
   return Tensor::of<double>({static_cast<int64_t>(state.validation.size()), kCurveNumbers}, curve);
 }
@@ -94,7 +104,10 @@ std::string data_identity(const data::DataSpec& data) {
                                     std::string(data::name_of(data.bad_rows))};
   if (data.shuffle_rows > 0) parts.push_back(fmt::format("seed:{}", data.seed));
   for (const std::string& file : data.files) {
-    parts.push_back(file_identity(std::filesystem::path(file).filename().string(), file));
+    // A table in the memory of a process has no name of its own.
+    const bool is_memory = data::table_file(file).path.starts_with("/proc/");
+    const std::string name = std::filesystem::path(file).filename().string();
+    parts.push_back(file_identity(is_memory ? "table" : name, file));
   }
   for (const auto& [column, file] : data.arrays) parts.push_back(file_identity(column, file));
   const std::string features = features_identity(data);
@@ -143,7 +156,11 @@ Result<TrainingState> read_state(ckpt::CheckpointReader* reader, const std::stri
     out.position.begun.push_back(pass);
   }
   const auto points = curve.data<const double>();
-  for (size_t i = 0; i + kCurveNumbers <= points.size(); i += kCurveNumbers) {
+  const int64_t width = curve.shape().dim(1);
+  if (width != kCurveNumbers && width != kCurveNumbersFirst) {
+    return base::data_loss("checkpoint '{}': '{}curve' says what cannot be", prefix, kStatePrefix);
+  }
+  for (size_t i = 0; i < points.size(); i += static_cast<size_t>(width)) {
     EvalResult& one = out.validation.emplace_back();
     one.rows = static_cast<int64_t>(points[i]);
     one.rows_skipped = static_cast<int64_t>(points[i + 1]);
@@ -151,6 +168,13 @@ Result<TrainingState> read_state(ckpt::CheckpointReader* reader, const std::stri
     one.auc = points[i + 3];
     one.log_loss = points[i + 4];
     one.seconds = points[i + 5];
+    if (width == kCurveNumbersFirst) continue;
+    one.quality = {.pr_auc = points[i + 6],
+                   .rmse = points[i + 7],
+                   .calibration = points[i + 8],
+                   .grouped_auc = points[i + 9],
+                   .ndcg = points[i + 10]};
+    one.training_loss = points[i + 11];
   }
   return out;
 }

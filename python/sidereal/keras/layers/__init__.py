@@ -19,7 +19,7 @@ from .core import (
     Softmax,
 )
 from .feature_columns import DenseFeatures, SequenceFeatures
-from .hashing import CategoryCrossing, HashedCrossing, Hashing
+from .hashing import CategoryCrossing, CategoryHashing, HashedCrossing, Hashing
 from .interactions import CIN, FM, PLE, Cross, FieldAwareFM, Interacting, MMoE, VectorCross
 from .lookups import IntegerLookup, StringLookup
 from .merging import (
@@ -49,7 +49,7 @@ from .merging import (
 from .normalization import BatchNormalization, LayerNormalization
 from .numeric_features import CategoryEncoding, Discretization, Normalization, Rescaling
 from .recurrent import AUGRU, GRU, LSTM
-from .text import TextVectorization
+from .text import SplitText, TextVectorization
 
 _registry = Registry(
     "keras.layers",
@@ -60,12 +60,13 @@ serialize, deserialize = _registry.serialize, _registry.deserialize
 __all__ = [
     "AUGRU", "CIN", "FM", "GRU", "LSTM", "PLE", "Activation", "Add", "AdditiveAttention",
     "Attention", "AttentionPooling", "Average", "BatchNormalization", "Bias", "CategoryCrossing",
-    "CategoryEncoding", "Concatenate", "Cross", "Dense", "DenseFeatures", "Discretization", "Dot",
-    "Dropout", "Embedding", "FieldAwareFM", "Flatten", "GlobalAveragePooling1D",
-    "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity", "Input", "InputLayer",
-    "IntegerLookup", "Interacting", "Lambda", "Layer", "LayerNormalization", "LeakyReLU", "MMoE",
-    "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization", "Permute", "ReLU",
-    "RepeatVector", "Rescaling", "Reshape", "SequenceFeatures", "Softmax", "StringLookup",
-    "Subtract", "TextVectorization", "VectorCross", "add", "average", "concatenate", "deserialize",
-    "dot", "experimental", "maximum", "minimum", "multiply", "serialize", "subtract",
+    "CategoryEncoding", "CategoryHashing", "Concatenate", "Cross", "Dense", "DenseFeatures",
+    "Discretization", "Dot", "Dropout", "Embedding", "FieldAwareFM", "Flatten",
+    "GlobalAveragePooling1D", "GlobalMaxPooling1D", "HashedCrossing", "Hashing", "Identity",
+    "Input", "InputLayer", "IntegerLookup", "Interacting", "Lambda", "Layer", "LayerNormalization",
+    "LeakyReLU", "MMoE", "Maximum", "Minimum", "MultiHeadAttention", "Multiply", "Normalization",
+    "Permute", "ReLU", "RepeatVector", "Rescaling", "Reshape", "SequenceFeatures", "Softmax",
+    "SplitText", "StringLookup", "Subtract", "TextVectorization", "VectorCross", "add", "average",
+    "concatenate", "deserialize", "dot", "experimental", "maximum", "minimum", "multiply",
+    "serialize", "subtract",
 ]  # fmt: skip

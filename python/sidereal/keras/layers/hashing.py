@@ -81,6 +81,25 @@ class Hashing(Preprocessing):
         return math.where(hidden, array.zeros_like(found), math.add(found, 1))
 
 
+class CategoryHashing(Preprocessing):
+    """A number below `num_bins` for each text, by the hash that `sidereal train` and
+    sidereal.data.csv() have for the field of that number, which Keras does not have."""
+
+    _dtype_of_inputs = "string"
+
+    def __init__(self, num_bins: int, field: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_bins, self.field = _check_bins(self.name, num_bins), int(field)
+
+    def call(self, inputs: Any) -> Any:
+        return each_element(self._hashed, inputs)
+
+    def _hashed(self, values: Any) -> Any:
+        found = strings.category_id(values, self.field, self.num_bins)
+        first = convert(np.int64(self.field * self.num_bins))
+        return math.subtract(found, first)
+
+
 class _Crossing(Preprocessing):
     """What both have: several inputs."""
 

@@ -1,4 +1,4 @@
-"""TextVectorization: texts as numbers of the words in them."""
+"""TextVectorization: texts as numbers of the words in them; SplitText: texts in pieces."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..._dispatch import apply, convert
+from ..._raw_columns import pieces_of
 from ...ops import array, math, strings
 from ...ops.indexing import boolean_mask, gather
 from ...ops.ragged import RaggedTensor
 from ...ops.sorting import argsort
-from ._preprocessing import MODES, Adaptable, is_string
+from ._preprocessing import MODES, Adaptable, Preprocessing, is_string
 from ._shapes import rank_of
 from .lookups import StringLookup
 
@@ -233,3 +234,37 @@ def _with_ngrams(words: Any, sizes: Sequence[int]) -> Any:
     if not isinstance(words, RaggedTensor):
         return found
     return RaggedTensor.from_row_lengths(found, math.add_n(counts))
+
+
+class SplitText(Preprocessing):
+    """Texts [batch] in `max_length` pieces each, as sidereal.data.csv() takes cells of several
+    values: (the pieces without blanks around them, whether there is one), both
+    [batch, max_length]. padding, "post" or "pre": where places are without a piece; truncating:
+    which pieces of a longer text are left out."""
+
+    _dtype_of_inputs = "string"
+
+    def __init__(
+        self, separator: str, max_length: int, padding: str = "post", truncating: str = "post",
+        **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        if not isinstance(max_length, int) or max_length < 1:
+            raise ValueError(
+                f"layer '{self.name}': max_length is {max_length!r}; it must be a positive integer"
+            )
+        for what, side in (("padding", padding), ("truncating", truncating)):
+            if side not in ("pre", "post"):
+                raise ValueError(
+                    f"layer '{self.name}': {what} is {side!r}; it must be 'pre' or 'post'"
+                )
+        self.separator, self.max_length = separator, max_length
+        self.padding, self.truncating = padding, truncating
+
+    def call(self, inputs: Any) -> Any:
+        if not is_string(inputs) or rank_of(self.name, inputs) != 1:
+            raise ValueError(
+                f"layer '{self.name}' takes texts [batch]; inputs are {inputs.dtype} of shape "
+                f"{tuple(inputs.shape)}"
+            )
+        return pieces_of(inputs, self.separator, self.max_length, self.padding, self.truncating)

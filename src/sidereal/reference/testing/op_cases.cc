@@ -59,6 +59,8 @@ void add_products(std::vector<OpCase>* out) {
   out->push_back(plain("BiasAdd", "rank 3", {{{2, 3, 4}}, {{4}}}));
   out->push_back(plain("SigmoidCrossEntropyWithLogits", "", {{{4, 1}, -4, 4}, {{4, 1}, 0, 1}}));
   out->push_back(plain("FmInteraction", "", {{{3, 4, 2}}}));
+  out->push_back(plain("Softmax", "", {{{3, 4}}}));
+  out->push_back(plain("SoftmaxGrad", "", {{{3, 4}}, {{3, 4}}}));
   const AttrMap dropout = {{"rate", 0.4}, {"seed", int64_t{3}}};
   AttrMap training = dropout;
   training["training"] = true;

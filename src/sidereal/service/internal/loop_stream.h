@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "sidereal/base/log.h"
 #include "sidereal/master/loop_run.h"
 #include "sidereal/master/master_session.h"
 #include "sidereal/service/internal/server_stream.h"
@@ -22,6 +23,7 @@ struct LoopService {
   std::shared_ptr<ArrivingBytes> arriving;
   std::shared_ptr<std::atomic<int>> running;  ///< Loops; borrowed from nobody, as all here.
   std::function<void()> on_refused;
+  base::LogLevel log_level = base::LogLevel::kDebug;  ///< Of the line when a loop has ended.
 };
 
 /// A RunLoop stream. What waits to be written is bounded: a client that does not read holds up its

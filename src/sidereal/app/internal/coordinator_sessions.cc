@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <utility>
+
+#include "sidereal/app/internal/coordinator.h"
+#include "sidereal/base/log.h"
+#include "sidereal/task/origin.h"
+
+// Sessions of workers: made, extended and ended by threads that may wait.
+namespace sidereal::app::coordinator {
+
+namespace {
+
+/// One try to reach a worker: others wait for its thread.
+constexpr milliseconds kTry(10'000);
+
+}  // namespace
+
+void Coordinator::add_job(std::function<void()> job) {
+  jobs_.push_back(std::move(job));
+  work_.notify_one();
+}
+
+void Coordinator::drop_connection(size_t worker) {
+  if (workers_[worker] == nullptr) return;
+  const std::shared_ptr<Connection> over = std::move(workers_[worker]);
+  workers_[worker] = nullptr;
+  over->waiting.clear();
+  add_job([calls = over->calls, session = std::move(over->session)] { calls->hang_up(); });
+}
+
+void Coordinator::connect_anew(size_t worker, milliseconds after) {
+  drop_connection(worker);
+  connects_.emplace(steady_clock::now() + after, worker);
+  work_.notify_one();
+}
+
+void Coordinator::lose(const Connection& connection, milliseconds after) {
+  scheduler_.worker_lost(connection.worker, connection.life, now_ns());
+  connect_anew(static_cast<size_t>(connection.worker), after);
+}
+
+void Coordinator::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (!jobs_.empty()) {
+      std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;  // The last user of a session, perhaps.
+      lock.lock();
+      continue;
+    }
+    if (is_stopping_) return;
+    if (connects_.empty() || connecting_ >= connecting_max_) {
+      work_.wait(lock);
+      continue;
+    }
+    const auto [due, worker] = *connects_.begin();
+    if (steady_clock::now() < due) {
+      work_.wait_until(lock, due);
+      continue;
+    }
+    connects_.erase(connects_.begin());
+    ++connecting_;
+    const std::shared_ptr<const ir::Graph> graph = graph_;
+    const int64_t version = graph_version_;
+    lock.unlock();
+    Result<std::shared_ptr<Connection>> made = connect(worker, *graph, version);
+    lock.lock();
+    --connecting_;
+    if (!is_stopping_) {
+      take(worker, std::move(made));
+    } else if (made.ok()) {
+      workers_[worker] = *std::move(made);
+      drop_connection(worker);
+    }
+  }
+}
+
+Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const ir::Graph& graph,
+                                                         int64_t version) {
+  const steady_clock::time_point begin = steady_clock::now();
+  service::SessionOptions options = options_.session;
+  // A ps that does not answer is found out by tries that end.
+  options.connect_timeout =
+      std::min({options.connect_timeout, kTry, std::max(options_.ps_timeout, kRetry)});
+  // Its own task is seen in any case; other workers may be missing.
+  options.device_filters = {"/job:ps"};
+  options.interrupt = [this] {
+    const std::lock_guard lock(mutex_);
+    return is_stopping_;
+  };
+  auto out = std::make_shared<Connection>();
+  out->owner = weak_from_this();
+  out->worker = static_cast<int>(worker);
+  out->graph_version = version;
+  SR_ASSIGN_OR_RETURN(out->session,
+                      service::Session::create(options_.workers[worker], graph, options));
+  SR_ASSIGN_OR_RETURN(const auto devices, out->session->list_devices());
+  {
+    const std::lock_guard lock(mutex_);
+    out->life = ++last_life_;
+    SR_RETURN_IF_ERROR(check_ps(devices));
+  }
+  out->calls = out->session->run_closures(out, client_);
+  timings_->record_since(Timing::kServerDefUpdate, begin);
+  return out;
+}
+
+Status Coordinator::check_ps(const std::vector<service::DeviceAttributes>& devices) {
+  for (const service::DeviceAttributes& device : devices) {
+    const auto name = cluster::parse_task_name(cluster::task_of(device.name));
+    if (!name || name->job != "ps" || name->index >= options_.ps) continue;
+    Ps& ps = ps_[static_cast<size_t>(name->index)];
+    ps.silent_since = std::nullopt;
+    if (ps.incarnation == 0) ps.incarnation = device.incarnation;
+    if (ps.incarnation == device.incarnation) continue;
+    ps.met = device.incarnation;
+    return task::with_origin(
+        base::aborted("it was restarted: it expects a different device incarnation"),
+        {.task = cluster::task_name("ps", name->index), .is_restarted = true});
+  }
+  return {};
+}
+
+void Coordinator::take(size_t worker, Result<std::shared_ptr<Connection>> made) {
+  if (made.ok()) {
+    const std::shared_ptr<Connection> connection = *made;
+    workers_[worker] = connection;
+    // Its stream may have ended already.
+    if (connection->is_over) return connect_anew(worker, kRetry);
+    base::log_debug("worker found worker={}", name_of(connection->worker));
+    return scheduler_.worker_found(connection->worker, connection->life, now_ns());
+  }
+  const Status& why = made.status();
+  last_error_ = why;
+  const coord::Origin origin = origin_of(why);
+  const bool is_ps = origin.job == coord::Origin::Job::kPs && origin.task < options_.ps;
+  if (is_ps) note_silent_ps(origin, why);
+  const bool may_pass = task::is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
+                        why.code() == StatusCode::kCancelled || is_ps;
+  if (!may_pass && failed_.ok()) {
+    failed_ = base::with_context(why, name_of(static_cast<int>(worker)));
+    changed_.notify_all();
+  }
+  connect_anew(worker, kRetry);
+}
+
+void Coordinator::note_silent_ps(const coord::Origin& origin, const Status& why) {
+  // It is there, and being restored.
+  if (origin.is_restarted && options_.restores_ps) return;
+  Ps& ps = ps_[static_cast<size_t>(origin.task)];
+  const steady_clock::time_point now = steady_clock::now();
+  if (!ps.silent_since) ps.silent_since = now;
+  if (origin.is_restarted || now - *ps.silent_since >= options_.ps_timeout) {
+    scheduler_.ps_lost(origin.task, why);
+  }
+}
+
+void Coordinator::extend(const std::shared_ptr<Connection>& connection) {
+  std::shared_ptr<const ir::Graph> graph;
+  std::shared_ptr<service::Session> session;
+  int64_t version = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (connection->session == nullptr) return;
+    session = connection->session;
+    graph = graph_;
+    version = graph_version_;
+  }
+  const steady_clock::time_point begin = steady_clock::now();
+  Status extended = session->extend(*graph);
+  // It may be attached to a ps from now on that it was not attached to before.
+  auto devices = session->list_devices();
+  timings_->record_since(Timing::kServerDefUpdate, begin);
+  const std::lock_guard lock(mutex_);
+  if (extended.ok()) extended = devices.status();
+  if (extended.ok()) extended = check_ps(*devices);
+  connection->is_extending = false;
+  if (workers_[static_cast<size_t>(connection->worker)] != connection) return;
+  if (!extended.ok()) {
+    // A new session says whether the graph is at fault.
+    last_error_ = extended;
+    return lose(*connection, milliseconds(0));
+  }
+  connection->graph_version = version;
+  for (const uint64_t id : std::exchange(connection->waiting, {})) {
+    if (what_of(id) == Call::kClosure && !closures_.contains(id_of(id))) continue;
+    call(connection->worker, id);
+  }
+  for (const uint64_t id : std::exchange(connection->cancelled, {})) {
+    connection->calls->cancel(id);
+    is_said(connection.get());
+  }
+}
+
+}  // namespace sidereal::app::coordinator

@@ -1,0 +1,296 @@
+"""Makes wheels that need nothing but a Python and NumPy, and checks that they do.
+
+One wheel for each interpreter: scikit-build-core compiles it (the engine only once: all share a
+build folder), for every processor with AVX2 and FMA, and auditwheel puts the libraries it is linked
+with into it and names the oldest C library that it runs with. --check installs each wheel and
+trains with it in a root that has the files of a few of Debian's packages and of nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+#: What compiles a wheel; their versions are those of requirements-dev.txt.
+BUILDERS = ("scikit-build-core", "nanobind")
+#: What NumPy needs too: every manylinux has the C++ library.
+ROOT_PACKAGES = ("python3", "libstdc++6")
+#: Folders that Debian has in /usr alone.
+ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
+ABOUT_IT = """
+import json, os, platform, sys, sysconfig
+header = os.path.join(sysconfig.get_paths()["include"], "Python.h")
+print(json.dumps({
+    "version": "%d.%d" % sys.version_info[:2], "path": sys.executable, "prefix": sys.base_prefix,
+    "usable": os.path.exists(header) and platform.python_implementation() == "CPython"
+              and not sysconfig.get_config_var("Py_GIL_DISABLED"),
+}))
+"""
+#: Run by each Python with the wheel: programs, sessions on servers, and a training in processes.
+PROGRAM = """
+import os, subprocess, sys
+import numpy as np
+import sidereal as sr
+from sidereal import v1 as tf
+
+assert "site-packages" in sr.__file__, sr.__file__
+for words in (["sidereal"], [sys.executable, "-m", "sidereal"]):
+    said = subprocess.run([*words, "--version"], check=True, capture_output=True, text=True).stdout
+    assert said.startswith("sidereal " + sr.__version__), said
+server = sr.train.Server.create_local_server()
+with tf.Graph().as_default(), tf.Session(server.target) as session:
+    assert session.run(tf.constant(2.0) * 3.0) == 6.0
+model = sr.models.build("lr", sr.data.Schema(fields=1, rows=2), optimizer=sr.optimizers.SGD(1.0))
+data = {"ids": np.tile([[0], [1]], (500, 1)), "label": np.tile([0, 1], 500)}
+with sr.LocalCluster(ps=1, workers=2) as cluster:
+    model.fit(data, cluster=cluster, epochs=3, batch_size=100)
+    auc = model.evaluate(data).auc
+assert auc == 1.0, auc
+print("trained, auc", auc)
+"""
+
+
+class WheelError(Exception):
+    """What went wrong, for a person."""
+
+
+class Interpreter(NamedTuple):
+    version: str
+    path: str
+    prefix: str
+
+    @property
+    def tag(self) -> str:
+        return "cp" + self.version.replace(".", "")
+
+
+def run(*command: str | os.PathLike[str], **environment: str) -> str:
+    """Standard output. WheelError with the end of both outputs."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        end = "\n".join(done.stdout.splitlines()[-40:])
+        raise WheelError(f"{' '.join(words[:6])} ended with {done.returncode}:\n{end}")
+    return done.stdout
+
+
+# ---- interpreters
+
+
+def candidates() -> Iterator[str]:
+    """Interpreters on the path, then those that pyenv and uv keep."""
+    for version in VERSIONS:
+        found = shutil.which(f"python{version}")
+        if found:
+            yield found
+    yield from filter(None, [shutil.which("python3")])
+    keepers = (
+        pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions",
+        pathlib.Path(os.environ.get("UV_PYTHON_INSTALL_DIR",
+                                    pathlib.Path.home() / ".local/share/uv/python")),
+    )  # fmt: skip
+    for keeper in keepers:
+        yield from map(str, sorted(keeper.glob("*/bin/python3"), reverse=True))
+
+
+def look_at(path: str) -> Interpreter | None:
+    """None: it does not start, or a wheel cannot be made with it."""
+    try:
+        done = subprocess.run(
+            [path, "-I", "-c", ABOUT_IT], capture_output=True, text=True, timeout=60, check=False
+        )
+    except OSError:
+        return None
+    if done.returncode != 0:
+        return None
+    said = json.loads(done.stdout)
+    if not said["usable"] or said["version"] not in VERSIONS:
+        return None
+    return Interpreter(said["version"], said["path"], said["prefix"])
+
+
+def interpreters(given: Sequence[str]) -> list[Interpreter]:
+    """Those given, or one of each version that is found here, the oldest first."""
+    out: dict[str, Interpreter] = {}
+    for path in given or candidates():
+        found = look_at(path)
+        if found is not None:
+            out.setdefault(found.version, found)
+        elif given:
+            raise WheelError(
+                f"--python {path}: no CPython of {', '.join(VERSIONS)} with its headers "
+                "(python3-dev, or one that pyenv or uv has installed)"
+            )
+    if not out:
+        raise WheelError("no Python with headers is here: ./dev setup installs python3-dev")
+    return [out[version] for version in VERSIONS if version in out]
+
+
+# ---- building
+
+
+def pinned(names: Sequence[str]) -> list[str]:
+    """Lines of requirements-dev.txt."""
+    lines = (ROOT / "requirements-dev.txt").read_text().splitlines()
+    out = [line for line in lines if re.split(r"[=<>; ]", line)[0] in names]
+    if len(out) != len(names):
+        raise WheelError(f"requirements-dev.txt does not have all of {', '.join(names)}")
+    return out
+
+
+def environment_of(python: Interpreter, name: str, packages: Sequence[str]) -> pathlib.Path:
+    """A virtual environment with these packages, kept from one run to the next."""
+    home = ROOT / "build" / "wheels" / f"{name}-{python.tag}"
+    stamp, wanted = home / "packages", "\n".join([python.path, *packages])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(home, ignore_errors=True)
+        run(python.path, "-m", "venv", home)
+        run(home / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", *packages)
+        stamp.write_text(wanted)
+    return home
+
+
+def build(python: Interpreter, jobs: int, defines: Sequence[str]) -> pathlib.Path:
+    """The wheel as it is compiled, for this machine."""
+    home = environment_of(python, "builder", pinned(BUILDERS))
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        settings = ["build-dir=build/wheel", "cmake.define.SIDEREAL_MARCH=baseline", *defines]
+        run(
+            home / "bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
+            "--disable-pip-version-check", "--wheel-dir", folder,
+            *(f"--config-settings={setting}" for setting in settings), ROOT,
+            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
+        )  # fmt: skip
+        (wheel,) = pathlib.Path(folder).glob("*.whl")
+        out = ROOT / "build" / "wheels" / wheel.name
+        shutil.move(wheel, out)
+    return out
+
+
+def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
+    """The wheel with the libraries that it is linked with, but for those every Linux has."""
+    bin_folder = pathlib.Path(sys.executable).parent
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
+        run(
+            sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", folder, wheel,
+            PATH=f"{bin_folder}{os.pathsep}{os.environ.get('PATH', '')}",
+        )  # fmt: skip
+        (repaired,) = pathlib.Path(folder).glob("*.whl")
+        if "manylinux" not in repaired.name:
+            raise WheelError(f"auditwheel names no manylinux for {repaired.name}")
+        to.mkdir(exist_ok=True, parents=True)
+        out = to / repaired.name
+        shutil.move(repaired, out)
+    return out
+
+
+# ---- checking
+
+
+def bare_root() -> pathlib.Path:
+    """A folder with the files of ROOT_PACKAGES, and of those that they depend on."""
+    out = ROOT / "build" / "wheels" / "root"
+    if (out / "complete").exists():
+        return out
+    shutil.rmtree(out, ignore_errors=True)
+    for name in ROOT_LINKS:
+        (out / "usr" / name).mkdir(parents=True)
+        (out / name).symlink_to(f"usr/{name}")
+    kinds = [f"--no-{kind}" for kind in
+             ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]  # fmt: skip
+    said = run("apt-cache", "depends", "--recurse", *kinds, *ROOT_PACKAGES)
+    names = [line for line in said.splitlines() if re.match(r"[a-z0-9]", line)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            ["apt-get", "download", *names], cwd=folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise WheelError(f"apt-get download: {done.stderr.strip()} (apt-get update may help)")
+        for package in sorted(pathlib.Path(folder).glob("*.deb")):
+            content = subprocess.Popen(
+                ["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE
+            )
+            run_tar = ["tar", "-x", "--keep-directory-symlink", "-C", str(out)]
+            unpacked = subprocess.run(run_tar, stdin=content.stdout, check=False)
+            if content.wait() != 0 or unpacked.returncode != 0:
+                raise WheelError(f"{package.name} cannot be unpacked")
+    (out / "etc/hosts").write_text("127.0.0.1 localhost\n")
+    (out / "complete").touch()
+    return out
+
+
+def check(wheel: pathlib.Path, python: Interpreter) -> str:
+    """Installs the wheel and runs PROGRAM in a root without anything else: what that says."""
+    home = environment_of(python, "check", ["numpy", "tqdm"])
+    pip = [home / "bin/python", "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", wheel)
+    root = bare_root()
+    bound = [word for folder in sorted({str(home), python.prefix} - {"/usr"})
+             for word in ("--ro-bind", folder, folder)]  # fmt: skip
+    links = [word for name in ROOT_LINKS for word in ("--symlink", f"usr/{name}", f"/{name}")]
+    try:
+        said = run(
+            "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", root / "usr", "/usr",
+            "--ro-bind", root / "etc", "/etc", *links, "--proc", "/proc", "--dev", "/dev",
+            "--tmpfs", "/tmp", *bound, "--clearenv",
+            "--setenv", "PATH", f"{home}/bin:/usr/bin", "--setenv", "HOME", "/tmp",
+            "--chdir", "/tmp", home / "bin/python", "-c", PROGRAM,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        raise WheelError(f"{error.filename} is not here: ./dev setup installs bubblewrap") from None
+    return said.strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev wheel", description="Makes wheels in dist.")
+    parser.add_argument("--python", action="append", default=[], metavar="FILE",
+                        help="an interpreter; without it all that are found")  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="install and run each in a bare root")
+    parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", metavar="DIR")
+    parser.add_argument("--wheel", type=pathlib.Path, metavar="FILE",
+                        help="repair (and check) this one instead of making any")  # fmt: skip
+    parser.add_argument("--define", action="append", default=[], metavar="NAME=VALUE",
+                        help="of CMake, for the build")  # fmt: skip
+    options = parser.parse_args()
+    (ROOT / "build" / "wheels").mkdir(parents=True, exist_ok=True)
+    try:
+        found = interpreters(options.python)
+        if options.wheel is not None:
+            found = [one for one in found if f"-{one.tag}-" in options.wheel.name]
+            if not found:
+                raise WheelError(f"no Python here is that of {options.wheel.name}")
+        missing = sorted(set(VERSIONS) - {one.version for one in found})
+        if missing and options.wheel is None and not options.python:
+            print(f"wheel: no Python {', '.join(missing)} with headers is here: none made for it")
+        defines = [f"cmake.define.{define}" for define in options.define]
+        for python in found:
+            compiled = options.wheel or build(python, options.jobs, defines)
+            wheel = repair(compiled, options.out)
+            size = wheel.stat().st_size / 1e6
+            print(f"wheel: {wheel.name}, {size:.0f} MB", flush=True)
+            if options.check:
+                print(f"wheel: Python {python.version} in a bare root: {check(wheel, python)}",
+                      flush=True)  # fmt: skip
+    except WheelError as error:
+        print(f"wheel: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
