@@ -6,22 +6,26 @@ The engine asks with a line of JSON: {"op": "open", "path", "format", "delimiter
 "list"} of a "path". An answer is a frame: its kind in a byte, the length of what follows (4 bytes,
 little-endian), how much of the file has been read (8 bytes), and: of kind R a result as JSON, of D
 text, of E nothing (the text has ended), of X an error: its code in a line, and its message.
-While the engine understands a piece, the next one is made. The process ends with its input.
+While the engine understands a piece, the next one is made. The process ends with its input, and
+with who started it, also while it waits for a server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import signal
 import struct
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from . import errors
 from ._remote_files import list_files, open_file, said_of, size_of
-from ._table_readers import batches, text_of, unpacked
+from ._table_readers import PACKED_ERRORS, batches, damaged, text_of, unpacked
 
 _PIECE = 1 << 20
 
@@ -35,15 +39,9 @@ def _bytes_of(path: str, size: int) -> Iterator[Piece]:
         try:
             while piece := text.read(_PIECE):
                 yield piece, min(file.tell() / max(size, 1), 1.0)
-        except EOFError as error:
-            raise errors.DataLossError(
-                f"{path}: gzip data is cut off ({error}); fetch or write the file again"
-            ) from None
+        except PACKED_ERRORS as error:
+            raise damaged(path, error) from None
         except OSError as error:
-            if type(error).__name__ == "BadGzipFile":
-                raise errors.DataLossError(
-                    f"{path}: gzip data is damaged ({error}); fetch or write the file again"
-                ) from None
             raise said_of(path, error) from None
 
 
@@ -120,7 +118,21 @@ _CODES = {
 }
 
 
+def _end_with(parent: int) -> None:
+    """Ends this process when its socket is closed, or its parent has ended: others that were forked
+    there may have the socket too."""
+    watched = select.poll()
+    watched.register(0, 0)
+    # Where the kernel has no handles of processes the socket is watched alone.
+    with contextlib.suppress(OSError, AttributeError):
+        watched.register(os.pidfd_open(parent), select.POLLIN)
+    if os.getppid() == parent:
+        watched.poll()
+    os._exit(0)
+
+
 def main() -> None:
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # Ctrl-C is for who asks, who then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")

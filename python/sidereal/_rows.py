@@ -20,8 +20,8 @@ from . import _native, errors
 from ._arrays import folder_for
 from ._data_spec import DataSpec, LabelRule
 from ._predictors import Predictor
-from ._remote_files import open_file
-from ._table_readers import batches, text_of, unpacked
+from ._remote_files import open_file, said_of
+from ._table_readers import PACKED_ERRORS, batches, damaged, text_of, unpacked
 from .data import Dataset
 
 #: Rows that are handed to the reader at once, and what it is told that their labels are called.
@@ -75,7 +75,7 @@ class Table:
         if self._format not in ("csv", "tsv"):
             self._delimiter = ","
         with self._opened() as file:
-            self.columns = [name.strip() for name in next(self._lines(file), [])]
+            self.columns = [name.strip() for name in next(self._known(self._lines(file)), [])]
         if not self.columns:
             raise errors.InvalidArgumentError(
                 f"{path} is empty; its first line must name the columns"
@@ -110,6 +110,15 @@ class Table:
     def _lines(self, file: TextIO) -> Iterator[list[str]]:
         return (row for row in csv.reader(file, delimiter=self._delimiter) if row)
 
+    def _known(self, lines: Iterator[list[str]]) -> Iterator[list[str]]:
+        """The lines; what fails names the file."""
+        try:
+            yield from lines
+        except PACKED_ERRORS as error:
+            raise damaged(self.path, error) from None
+        except OSError as error:
+            raise said_of(self.path, error) from None
+
     def place(self, name: str, why: str) -> int:
         """The number of a column; `why` it is wanted."""
         if name not in self.columns:
@@ -121,7 +130,7 @@ class Table:
     def rows(self) -> Iterator[list[str]]:
         """The fields of each row, in order."""
         with self._opened() as file:
-            for number, row in enumerate(self._lines(file)):
+            for number, row in enumerate(self._known(self._lines(file))):
                 if len(row) != len(self.columns):
                     raise errors.InvalidArgumentError(
                         f"{self.path}: row {number} has {len(row)} fields where the header names "

@@ -6,8 +6,10 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import json
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
@@ -24,6 +26,9 @@ CHUNK_ROWS = 1 << 16
 _TEXT_BLOCK = 8 << 20
 #: Examples that are looked at to know which features there are.
 _EXAMPLES_SEEN = 256
+
+#: What is raised for gzip data that is damaged or cut off.
+PACKED_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 #: A reader's answers: a record batch, and how much of the file has been read, 0 to 1.
 Batches = Iterator[tuple[Any, float]]
@@ -63,24 +68,39 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
 
 def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     """Types are those that each block of lines has; the first one says which columns there are."""
-    arrow, json = needed("pyarrow", path), needed("pyarrow.json", path)
+    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
     size, line = max(size_of(path), 1), 0
     names = None if columns is None else list(columns)
     file = unpacked(file)
     while block := file.read(_TEXT_BLOCK):
         block += file.readline()
-        options = json.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
+        options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
         try:
-            table = json.read_json(arrow.BufferReader(block), read_options=options)
+            table = reader.read_json(arrow.BufferReader(block), read_options=options)
         except arrow.ArrowInvalid as error:
-            raise errors.InvalidArgumentError(
-                f"{path}: behind line {line}: {error}; each line must be one JSON object"
-            ) from None
+            raise errors.InvalidArgumentError(_wrong_line(path, line, block, error)) from None
         line += block.count(b"\n")
         names = names or table.column_names
         part = _selected(table, names, fills=True).combine_chunks()
         for batch in part.to_batches(max_chunksize=rows):
             yield batch, min(file.tell() / size, 1.0)
+
+
+def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
+    """What is wrong in a block of JSON lines, which stands behind so many."""
+    lines = block.splitlines()
+    for number, line in enumerate(lines, before + 1):
+        try:
+            is_object = not line.strip() or isinstance(json.loads(line), dict)
+        except ValueError as wrong:
+            return f"{path}:{number}: this is no JSON ({wrong}); a line must be one object"
+        if not is_object:
+            return f"{path}:{number}: this is no JSON object; a line must be one"
+    text = " ".join(str(error).split())
+    return (
+        f"{path}: lines {before + 1} to {before + len(lines)}: {text}; the values of a key must be "
+        "of one type"
+    )
 
 
 def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -265,6 +285,13 @@ def unpacked(file: BinaryIO) -> BinaryIO:
     return buffered
 
 
+def damaged(path: str, error: Exception) -> errors.Error:
+    """The error of a file that cannot be unpacked: `error` is one of PACKED_ERRORS."""
+    return errors.DataLossError(
+        f"{path}: gzip data is damaged or cut off ({error}); fetch or write the file again"
+    )
+
+
 def _seekable(file: BinaryIO) -> BinaryIO:
     return file if file.seekable() else io.BytesIO(file.read())
 
@@ -276,10 +303,8 @@ def batches(
     try:
         with open_file(path) as file:
             yield from READERS[format](file, path, columns, rows)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise errors.DataLossError(
-            f"{path}: gzip data is damaged or cut off ({error}); fetch or write the file again"
-        ) from None
+    except PACKED_ERRORS as error:
+        raise damaged(path, error) from None
     except errors.Error as error:
         raise said_of(path, error) from None
     except (OSError, ValueError, KeyError, struct.error) as error:
@@ -398,5 +423,6 @@ def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
 
 
 __all__ = [
-    "CHUNK_ROWS", "READERS", "as_arrow", "batches", "is_table", "text_of", "unpacked", "written",
-]
+    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
+    "text_of", "unpacked", "written",
+]  # fmt: skip

@@ -11,16 +11,20 @@ from xml.sax.saxutils import escape
 
 
 class FileServer:
-    """Files by their paths ("/bucket/key"). `cuts`: how many answers with a body are still to be
-    cut: in their middle, those of parts at their beginning. `is_silent`: requests are taken and not
-    answered."""
+    """Files by their paths ("/bucket/key"). `cuts`: which answers end too early: "whole" files in
+    their middle, "parts" at their beginning. `stalls`: so much comes, and then nothing.
+    `is_silent`: requests are taken and not answered."""
 
     def __init__(self, ranges: bool = True) -> None:
         self.files: dict[str, bytes] = {}
-        self.cuts = 0
+        self.cuts: set[str] = set()
+        self.stalls = False
         self.is_silent = False
+        #: Set once something was asked for.
+        self.asked = threading.Event()
         self.ranges = ranges
-        self.requests: list[tuple[str, str]] = []
+        #: How many parts of files have been asked for.
+        self.parts = 0
         self.over = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -50,14 +54,19 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             if self.command == "HEAD":
                 return
-            if server.cuts > 0 and len(body) > 1 and kind != "application/xml":
-                server.cuts -= 1
-                # Of what is asked for again nothing comes.
-                self.wfile.write(b"" if "Content-Range" in headers else body[: len(body) // 2])
-                self.wfile.flush()
-                self.close_connection = True
-                return
-            self.wfile.write(body)
+            is_file, is_part = kind != "application/xml", "Content-Range" in headers
+            if is_file and ("parts" if is_part else "whole") in server.cuts:
+                self._begin(b"" if is_part else body)
+            elif is_file and server.stalls:
+                self._begin(b"" if is_part else body)
+                server.over.wait(60)
+            else:
+                self.wfile.write(body)
+
+        def _begin(self, body: bytes) -> None:
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            self.close_connection = True
 
         def _list(self, bucket: str, asked: dict[str, list[str]]) -> None:
             prefix = asked.get("prefix", [""])[0]
@@ -92,7 +101,7 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             path, asked = unquote(parts.path), parse_qs(parts.query)
-            server.requests.append((self.command, self.path))
+            server.asked.set()
             if server.is_silent:
                 server.over.wait(60)
                 self.close_connection = True
@@ -101,6 +110,8 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 self._list(path.strip("/"), asked)
                 return
             body = server.files.get(path)
+            if self.headers.get("Range"):
+                server.parts += 1
             if body is None:
                 is_bucket = any(name.startswith(path.rstrip("/") + "/") for name in server.files)
                 if self.command == "HEAD" and path.count("/") == 1 and is_bucket:

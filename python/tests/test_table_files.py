@@ -1,98 +1,30 @@
-"""Tables of every format, here and elsewhere, as csv() reads them and as datasets."""
+"""Tables of every format as csv() reads them, as datasets and in memory."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from file_servers import FileServer, file_server
-from pyarrow import csv as arrow_csv
-from pyarrow import feather, orc, parquet
-from session_servers import PROGRAM
+from pyarrow import parquet
+from table_files import FORMATS, ROWS, read, rows_of, same, spec_of, write
 
 import sidereal as sr
 from sidereal import _table_readers, errors
-
-ROWS = 100
-FORMATS = [one.name for one in sr.data.table_formats()]
+from sidereal._arrays import as_spec
 
 
-@pytest.fixture(autouse=True)
-def io_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "5")
-
-
-def rows_of() -> dict[str, list[Any]]:
-    return {
-        "click": [i % 2 for i in range(ROWS)],
-        "price": [i / 4 for i in range(ROWS)],
-        "city": [f'c{i % 7}, "x"' if i % 10 == 0 else f"c{i % 7}" for i in range(ROWS)],
-        "code": [i % 5 for i in range(ROWS)],
-    }
-
-
-def write(folder: Path, name: str, data: dict[str, list[Any]] | None = None) -> Path:
-    """The rows as a file of a format."""
-    data = data or rows_of()
-    table = pa.table(data)
-    ending = next(one for one in sr.data.table_formats() if one.name == name).endings[0]
-    path = folder / f"day{ending}"
-    if name in ("csv", "tsv"):
-        options = arrow_csv.WriteOptions(delimiter="," if name == "csv" else "\t")
-        arrow_csv.write_csv(table, path, options)
-    elif name == "parquet":
-        parquet.write_table(table, path, row_group_size=30)
-    elif name == "json_lines":
-        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
-    elif name == "arrow":
-        feather.write_feather(table, path)
-    elif name == "orc":
-        orc.write_table(table, path)
-    elif name == "tfrecord":
-        with sr.io.TFRecordWriter(str(path)) as out:
-            for row in table.to_pylist():
-                out.write(sr.io.encode_example(row))
-    elif name == "npz":
-        np.savez(path, **{key: np.array(value) for key, value in data.items()})
-    else:
-        kinds = [("click", "i8"), ("price", "f8"), ("city", "U12"), ("code", "i8")]
-        np.save(path, np.array(list(zip(*(data[key] for key, _ in kinds))), kinds))
-    return path
-
-
-def spec_of(*files: Any, **options: Any) -> sr.data.DataSpec:
-    options = {"label": "click", "numeric": ["price"], "numeric_transform": "none", **options}
-    return sr.data.csv(*files, **options)
-
-
-def read(spec: sr.data.DataSpec, **options: Any) -> dict[str, np.ndarray]:
-    """All that the engine makes of the rows, in the order of the file."""
-    found = list(sr.data.Dataset.from_spec(spec.in_order(), 32, **options))
-    return {name: np.concatenate([b[name].numpy() for b in found]) for name in found[0]}
-
-
-def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
-    assert set(one) == set(other)
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], name)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    found = read(spec_of(write(tmp_path_factory.mktemp("csv"), "csv")))
-    assert found["dense"][:, 0].tolist() == rows_of()["price"]
-    assert found["ids"].shape == (ROWS, 2)
-    return found
+    return read(spec_of(write(tmp_path_factory.mktemp("csv"), "csv")))
+
+
+def test_csv_is_what_the_others_are_beside(expected: dict[str, np.ndarray]) -> None:
+    assert expected["dense"][:, 0].tolist() == rows_of()["price"]
+    assert expected["ids"].shape == (ROWS, 2)
 
 
 def test_the_table_of_formats_has_a_reader_for_each() -> None:
@@ -180,7 +112,13 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         spec_of(path).inspect()
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"click": 1, "price": 2}\nnothing\n')
-    with pytest.raises(errors.InvalidArgumentError, match="x.jsonl: behind line 0.*JSON object"):
+    with pytest.raises(errors.InvalidArgumentError, match="x.jsonl:2: this is no JSON"):
+        spec_of(lines).inspect()
+    lines.write_text('{"click": 1, "price": 2}\n\n[1]\n')
+    with pytest.raises(errors.InvalidArgumentError, match="x.jsonl:3: this is no JSON object"):
+        spec_of(lines).inspect()
+    lines.write_text('{"click": 1, "price": 2}\n{"click": 1, "price": "x"}\n')
+    with pytest.raises(errors.InvalidArgumentError, match="x.jsonl: lines 1 to 2: .*one type"):
         spec_of(lines).inspect()
     records = write(tmp_path, "tfrecord")
     records.write_bytes(records.read_bytes()[:-3])
@@ -190,29 +128,73 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         spec_of(write(tmp_path, "parquet"), label="klick").inspect()
 
 
-def test_a_row_that_is_wrong_is_told_with_the_file(tmp_path: Path) -> None:
-    parquet.write_table(pa.table({"click": [0, 2], "price": [1.0, 2.0]}), tmp_path / "x.parquet")
-    with pytest.raises(errors.InvalidArgumentError, match="x.parquet:3: the label '2'"):
-        read(spec_of(tmp_path / "x.parquet"))
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("csv", "tsv")])
+def test_a_file_that_is_cut_short_is_an_error(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 3 // 5])
+    with pytest.raises((errors.InvalidArgumentError, errors.DataLossError), match=path.name):
+        read(spec_of(path))
+    with pytest.raises((errors.InvalidArgumentError, errors.DataLossError), match=path.name):
+        list(sr.data.TableDataset(path, 10))
 
 
-def test_a_python_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path, "parquet")
-    code = (
-        "import sidereal as sr, sys\n"
-        f"sr.data.csv({os.fspath(path)!r}, label='click').inspect()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "SIDEREAL_PYTHON": "/nowhere/python"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "day.parquet: '/nowhere/python' cannot be started" in done.stderr
+def test_packed_lines_that_are_cut_short_are_an_error(tmp_path: Path) -> None:
+    packed = gzip.compress(write(tmp_path, "json_lines").read_bytes())
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(errors.DataLossError, match="x.jsonl.gz: gzip data is damaged or cut off"):
+        read(spec_of(path))
 
 
-# ---- tables in memory -------------------------------------------------------------------------
+def test_what_is_wrong_of_rows_is_told_with_file_and_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"click": [0, 2], "price": [1.0, 2.0]}), path)
+    with pytest.raises(errors.InvalidArgumentError, match="x.parquet: row 2: the label '2'"):
+        read(spec_of(path))
+    parquet.write_table(pa.table({"click": [0, 1, 1], "price": ["1", "2", "much"]}), path)
+    with pytest.raises(errors.InvalidArgumentError, match="x.parquet: row 3.*'much'"):
+        read(spec_of(path))
+
+
+def test_a_later_file_must_have_the_columns(tmp_path: Path) -> None:
+    first = write(tmp_path, "parquet")
+    parquet.write_table(pa.table({"click": [1], "price": [1.0], "city": ["x"]}), tmp_path / "y.pq")
+    with pytest.raises(errors.InvalidArgumentError, match="y.pq.*'code'"):
+        read(spec_of(first, tmp_path / "y.pq"))
+
+
+def test_vocabularies_and_sequences_are_of_lists_as_of_text(tmp_path: Path) -> None:
+    data = {
+        "label": [0, 1, 1, 0],
+        "item": ["a", "b", "b", "d"],
+        "seen": [["a", "b"], ["b"], [], ["c", "b", "a"]],
+    }
+    parquet.write_table(pa.table(data), tmp_path / "x.parquet")
+    rows = (f"{y},{x},{'|'.join(seen)}\n" for y, x, seen in zip(*data.values()))
+    (tmp_path / "x.csv").write_text("label,item,seen\n" + "".join(rows))
+    options: dict[str, Any] = {
+        "categorical": ["item"], "vocabularies": ["item"],
+        "sequences": {"seen": sr.data.Sequence("seen", "|", 3, like="item")},
+    }  # fmt: skip
+    found = []
+    for name in ("x.parquet", "x.csv"):
+        spec = sr.data.csv(tmp_path / name, **options).with_statistics()
+        assert spec.vocabularies[0].tokens == ["b", "a", "d", "c"]
+        found.append(read(spec))
+    same(*found)
+
+
+def test_features_of_a_file_are_of_tables_too(tmp_path: Path) -> None:
+    file = tmp_path / "features.toml"
+    file.write_text('label = "click"\nnumeric = ["price"]\ncategorical = ["city", "code"]\n')
+    found = []
+    for name in ("parquet", "csv"):
+        path = write(tmp_path, name)
+        features = sr.features.load(file, path)
+        found.append((features.read(path), read(features.csv(path))))
+    for one, other in zip(*found):
+        same(one, other)
+    assert found[0][0]["price"].tolist() == rows_of()["price"]
 
 
 def test_tables_in_memory_are_read_as_files(expected: dict[str, np.ndarray]) -> None:
@@ -231,185 +213,36 @@ def test_tables_in_memory_are_read_as_files(expected: dict[str, np.ndarray]) -> 
         sr.data.table(3)
 
 
-# ---- elsewhere --------------------------------------------------------------------------------
+def test_a_model_is_fit_to_a_table_in_memory() -> None:
+    options: dict[str, Any] = {"label": "click", "numeric": ["price"], "hash_buckets": 100}
+    spec = sr.data.table(pa.table(rows_of()), **options)
+    model = sr.models.build("lr", spec)
+    with sr.LocalCluster(ps=1, workers=1) as cluster:
+        assert model.fit(spec, cluster=cluster, batch_size=10).rows == ROWS
+        assert model.evaluate(spec, cluster=cluster).rows == ROWS
 
 
-@pytest.fixture
-def server() -> Iterator[FileServer]:
-    with file_server() as made:
-        yield made
-
-
-@pytest.fixture
-def s3(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> FileServer:
-    for name, value in {
-        "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    return server
-
-
-@pytest.mark.parametrize("name", ["csv", "parquet", "json_lines", "tfrecord", "npz"])
-def test_http_and_s3_files_are_read(
-    name: str, s3: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
-) -> None:
-    path = write(tmp_path, name)
-    s3.files[f"/bucket/{path.name}"] = path.read_bytes()
-    same(fed(f"{s3.url}/bucket/{path.name}"), expected)
-    same(fed(f"s3://bucket/{path.name}"), expected)
-
-
-def fed(*files: str, timeout: float = 120) -> dict[str, np.ndarray]:
-    """read() in a process whose feeders have the environment of now."""
-    made = subprocess.run(
-        [sys.executable, "-c",
-         "import io, sys, numpy as np, sidereal as sr\n"
-         "spec = sr.data.csv(*sys.argv[1:], label='click', numeric=['price'],"
-         " numeric_transform='none').in_order()\n"
-         "found = list(sr.data.Dataset.from_spec(spec, 32))\n"
-         "out = io.BytesIO()\n"
-         "np.savez(out, **{n: np.concatenate([b[n].numpy() for b in found]) for n in found[0]})\n"
-         "sys.stdout.buffer.write(out.getvalue())\n",
-         *files],
-        capture_output=True, timeout=timeout, check=False,
-    )  # fmt: skip
-    if made.returncode:
-        raise AssertionError(made.stderr.decode()[-3000:])
-    return dict(np.load(io.BytesIO(made.stdout)))
-
-
-def test_patterns_of_a_bucket_find_its_files(s3: FileServer, tmp_path: Path) -> None:
-    text = write(tmp_path, "csv").read_bytes()
-    for key in ("/bucket/d/day_1.csv.gz", "/bucket/d/day_2.csv.gz", "/bucket/d/e/day_3.csv.gz"):
-        s3.files[key] = gzip.compress(text)
-    s3.files["/bucket/d/other"] = b""
-    assert len(fed("s3://bucket/d/day_*.csv.gz")["label"]) == 2 * ROWS
-    with pytest.raises(AssertionError, match=r"no file matches 's3://bucket/d/night_\*'"):
-        fed("s3://bucket/d/night_*")
-
-
-def test_what_is_not_there_is_named(s3: FileServer) -> None:
-    s3.files["/bucket/x"] = b""
-    with pytest.raises(AssertionError, match=r"NotFound.*s3://bucket/nothing.csv: there is"):
-        fed("s3://bucket/nothing.csv")
-    with pytest.raises(AssertionError, match=r"NotFound.*/bucket/nothing.csv: there is"):
-        fed(f"{s3.url}/bucket/nothing.csv")
-    with pytest.raises(AssertionError, match=r"HTTP servers do not list"):
-        fed(f"{s3.url}/bucket/*.csv")
-
-
-def test_a_lost_connection_goes_on_where_it_was(
-    server: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
-) -> None:
-    server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
-    server.cuts = 2
-    same(fed(f"{server.url}/day.csv"), expected)
-    assert server.cuts == 0
-
-
-def test_a_connection_that_is_lost_again_and_again_is_an_error(
-    server: FileServer, tmp_path: Path
-) -> None:
-    server.files["/day.csv"] = b"click,price,city\n" + b"1,2,x\n" * 1_000_000
-    server.cuts = 1000
-    with pytest.raises(AssertionError, match=r"Unavailable.*/day.csv: the connection was lost at"):
-        fed(f"{server.url}/day.csv")
-
-
-def test_a_server_without_ranges_serves_text_and_no_parquet(
-    tmp_path: Path, expected: dict[str, np.ndarray]
-) -> None:
-    with file_server(ranges=False) as server:
-        server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
-        server.files["/day.parquet"] = write(tmp_path, "parquet").read_bytes()
-        same(fed(f"{server.url}/day.csv"), expected)
-        with pytest.raises(AssertionError, match=r"day.parquet: the server does not send parts"):
-            fed(f"{server.url}/day.parquet")
-
-
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_a_silent_server_is_not_waited_for(
-    scheme: str, s3: FileServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "1")
-    s3.is_silent = True
-    url = f"{s3.url}/x.csv" if scheme == "http" else "s3://bucket/x.csv"
-    with pytest.raises(AssertionError, match=r"x.csv: the server is silent.*SIDEREAL_IO_TIMEOUT_S"):
-        fed(url)
-
-
-# ---- commands ---------------------------------------------------------------------------------
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "sidereal"] if words[0] == "predict" else [str(PROGRAM)]
-    return subprocess.run(
-        [*program, *words], capture_output=True, text=True, timeout=300,
-        check=False,
-    )  # fmt: skip
-
-
-def test_inspect_looks_at_all_formats(tmp_path: Path) -> None:
-    found = set()
-    for name in ("csv", "tsv", "parquet", "json_lines", "tfrecord"):
-        done = run("inspect", os.fspath(write(tmp_path, name)), "--label", "click")
-        assert done.returncode == 0, done.stderr
-        # TFRecords have their features in another order.
-        found.add("\n".join(sorted(done.stdout.splitlines())))
-    assert len(found) == 1
-    assert 'price"]' in found.pop()
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
-def test_train_and_predict_read_and_write_tables(protocol: str, tmp_path: Path) -> None:
-    path = os.fspath(write(tmp_path, "parquet"))
-    model = os.fspath(tmp_path / "run")
-    done = run(
-        "train", "--data", path, "--label", "click", "--numeric", "price", "--model", "lr",
-        "--batch-size", "10", "--shuffle-rows", "10", "--checkpoint-dir", model, "--test", path,
-        "--protocol", protocol,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "on 100 rows" in done.stdout
-    assert "shuffled by 10 rows of the 100 that a lane reads, 10 %" in done.stdout
-    out = {}
-    for ending in ("csv", "parquet", "jsonl", "arrow"):
-        target = os.fspath(tmp_path / f"out.{ending}")
-        keep = ("--keep", "code,city")
-        done = run("predict", "--model", model, "--data", path, "--out", target, *keep)
-        assert done.returncode == 0, done.stderr
-        if ending == "jsonl":
-            out[ending] = [json.loads(line) for line in Path(target).read_text().splitlines()]
-        elif ending == "csv":
-            out[ending] = arrow_csv.read_csv(target).to_pylist()
-        else:
-            kind = parquet.read_table if ending == "parquet" else feather.read_table
-            out[ending] = kind(target).to_pylist()
-    for rows in out.values():
-        assert [row["code"] for row in rows] == rows_of()["code"]
-        assert [row["city"] for row in rows] == rows_of()["city"]
-        np.testing.assert_allclose(
-            [row["prediction"] for row in rows], [row["prediction"] for row in out["parquet"]], 1e-6
-        )
-    done = run("predict", "--model", model, "--data", path, "--out", os.fspath(tmp_path / "x.orc"))
-    assert done.returncode == 1
-    assert "x.orc: orc is not written" in done.stderr
-
-
-def test_help_names_all_formats() -> None:
-    done = subprocess.run(
-        [str(PROGRAM), "train", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    words = " ".join(done.stdout.split())
-    for one in sr.data.table_formats():
-        assert one.name in words
-        assert " ".join(one.endings) in words
-
-
-def test_the_guide_has_the_table_of_formats() -> None:
-    page = Path(__file__).parents[2] / "docs/guide/tables.md"
-    text = page.read_text()
-    for one in sr.data.table_formats():
-        endings = " ".join(f"`{ending}`" for ending in one.endings)
-        assert f"| `{one.name}` | {endings} | {one.what} |" in text
+def test_arrays_are_taken_of_tables_and_of_batches() -> None:
+    inputs: list[Any] = [("x", "float32", [-1, 2]), ("label", "float32", [-1])]
+    x, label = np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 0, 1, 1, 0], "f4")
+    parts = [slice(0, 4), slice(4, 6)]
+    table = {"x": x[:, 0], "label": label}
+    one: list[Any] = [("x", "float32", [-1]), ("label", "float32", [-1])]
+    for known, data, expected in (
+        (inputs, {"x": x, "label": label}, x),
+        (inputs, [{"x": x[p], "label": label[p]} for p in parts], x),
+        (inputs, ((x[p], label[p]) for p in parts), x),
+        (inputs, lambda: (({"x": x[p]}, label[p]) for p in parts), x),
+        (one, pa.table(table), x[:, 0]),
+        (one, (pa.table({k: v[p] for k, v in table.items()}) for p in parts), x[:, 0]),
+    ):
+        with as_spec(known, data) as spec:
+            found = {name: np.load(file) for name, file in spec.arrays}
+            np.testing.assert_array_equal(found["x"], expected)
+            np.testing.assert_array_equal(found["label"], label)
+    with pytest.raises(errors.InvalidArgumentError, match="batch 1 has x, and those before"):
+        with as_spec(inputs, [{"x": x, "label": label}, {"x": x}]):
+            pass
+    with pytest.raises(errors.InvalidArgumentError, match="gave no batches"):
+        with as_spec(inputs, iter(())):
+            pass

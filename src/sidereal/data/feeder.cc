@@ -15,7 +15,11 @@
 #include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
+
+#include "sidereal/base/hash.h"
+#include "sidereal/base/strings.h"
 
 extern char** environ;
 
@@ -25,10 +29,13 @@ namespace {
 using base::unavailable;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
+using std::chrono::milliseconds;
 
 /// A feeder gives up waiting for a server by itself, after SIDEREAL_IO_TIMEOUT_S and some attempts:
 /// this is for one that hangs.
-constexpr std::chrono::seconds kSilence{600};
+constexpr milliseconds kSilence{240'000};
+/// Attempts of a feeder, and one for what else it does.
+constexpr int kWaits = 4;
 /// Between two looks at the flag that ends reading.
 constexpr int kLookMs = 100;
 /// Feeders kept that have nothing to do.
@@ -48,6 +55,27 @@ StatusCode code_of(const std::string& name) {
       return static_cast<StatusCode>(code);
   }
   return StatusCode::kInternal;
+}
+
+milliseconds default_silence() {
+  const char* const said = std::getenv("SIDEREAL_IO_TIMEOUT_S");
+  const Result<double> seconds = base::parse_double(said == nullptr ? "" : said);
+  // What it must not be, feeders say.
+  constexpr double kSecondsMax = 1e6;
+  if (!seconds.ok() || !(*seconds > 0)) return kSilence;
+  const double ms = kWaits * 1000 * std::min(*seconds, kSecondsMax);
+  return std::max(kSilence, milliseconds(static_cast<int64_t>(ms)));
+}
+
+/// Of all variables: feeders began with those of then. What pytest says of itself changes from test
+/// to test, and for nobody.
+uint64_t environment() {
+  uint64_t hash = 0;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view one = *at;
+    if (!one.starts_with("PYTEST_")) hash = base::hash64(one, hash);
+  }
+  return hash;
 }
 
 /// `status` with the file in it, which feeders name themselves.
@@ -88,12 +116,29 @@ class Feeder {
 
   ~Feeder() {
     close(socket_);
+    // A process that was forked is not its parent.
+    if (owner_ != getpid()) return;
     kill(pid_, SIGKILL);
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
+
+  [[nodiscard]] static Status nonsense() {
+    return base::internal(
+        "what reads it (python -m sidereal._feeder) says what is no answer; does SIDEREAL_PYTHON "
+        "name the Python that this version of Sidereal is installed for?");
+  }
+
+  /// Whether it began where this process is now, and as it is.
+  [[nodiscard]] bool is_current() const {
+    return owner_ == getpid() && environment_ == environment();
+  }
+
+  void wait_at_most(milliseconds silence) {
+    silence_ = silence.count() > 0 ? silence : default_silence();
+  }
 
   Status ask(const Json& what) {
     const std::string line = what.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -116,7 +161,9 @@ class Feeder {
     frame.kind = head[0];
     std::memcpy(&size, head + 1, sizeof(size));
     std::memcpy(&frame.position, head + 1 + sizeof(size), sizeof(frame.position));
-    if (size > kFrameMax) return base::internal("the feeder says nonsense");
+    if (size > kFrameMax || std::string_view("DERX").find(frame.kind) == std::string_view::npos) {
+      return nonsense();
+    }
     frame.bytes.resize(size);
     SR_RETURN_IF_ERROR(read(frame.bytes.data(), size, stop));
     if (frame.kind != 'X') return frame;
@@ -138,7 +185,7 @@ class Feeder {
   }
 
   Status read(char* out, size_t size, const std::atomic<bool>* stop) {
-    const auto deadline = Clock::now() + kSilence;
+    const auto deadline = Clock::now() + silence_;
     size_t done = 0;
     while (done < size) {
       // Relaxed: nothing but the wish to stop travels with the flag.
@@ -152,7 +199,7 @@ class Feeder {
         if (Clock::now() < deadline) continue;
         return base::deadline_exceeded(
             "nothing came for {} s; look at the connection to where it lies, and try again",
-            kSilence.count());
+            static_cast<double>(silence_.count()) / 1000);
       }
       const ssize_t n = recv(socket_, out + done, size - done, 0);
       if (n < 0 && errno == EINTR) continue;
@@ -164,6 +211,9 @@ class Feeder {
 
   int socket_;
   pid_t pid_;
+  pid_t owner_ = getpid();
+  uint64_t environment_ = environment();
+  milliseconds silence_ = default_silence();
 };
 
 /// Feeders that have nothing to do. Thread: any.
@@ -172,6 +222,7 @@ class Idle {
   Result<std::unique_ptr<Feeder>> take() {
     {
       const std::lock_guard lock(mutex_);
+      std::erase_if(feeders_, [](const auto& one) { return !one->is_current(); });
       if (!feeders_.empty()) {
         auto feeder = std::move(feeders_.back());
         feeders_.pop_back();
@@ -183,7 +234,7 @@ class Idle {
 
   void give(std::unique_ptr<Feeder> feeder) {
     const std::lock_guard lock(mutex_);
-    if (feeders_.size() < kIdleMax) feeders_.push_back(std::move(feeder));
+    if (feeders_.size() < kIdleMax && feeder->is_current()) feeders_.push_back(std::move(feeder));
   }
 
  private:
@@ -199,6 +250,7 @@ Idle& idle() {
 /// A question with one answer.
 Result<Json> asked(const Json& what, const std::string& path) {
   SR_ASSIGN_OR_RETURN(auto feeder, idle().take());
+  feeder->wait_at_most(milliseconds(0));
   SR_RETURN_IF_ERROR(about(feeder->ask(what), path));
   Result<Frame> frame = feeder->answer(nullptr);
   if (!frame.ok()) return about(frame.status(), path);
@@ -225,12 +277,13 @@ class FedBytes final : public ByteSource {
                        {"path", feed.path},
                        {"format", feed.format},
                        {"delimiter", std::string(1, feed.delimiter)}};
+    feeder_->wait_at_most(feed.silence);
     SR_RETURN_IF_ERROR(about(feeder_->ask(what), path_));
     Result<Frame> frame = feeder_->answer(stop_);
     if (!frame.ok()) return about(frame.status(), path_);
     const Json value = Json::parse(frame->bytes, nullptr, /*allow_exceptions=*/false);
-    if (!value.is_object() || !value["size"].is_number_integer()) {
-      return base::internal("{}: the feeder says nonsense", path_);
+    if (!value.is_object() || !value.contains("size") || !value["size"].is_number_integer()) {
+      return about(Feeder::nonsense(), path_);
     }
     size_ = value["size"].get<int64_t>();
     has_more_ = true;
@@ -283,7 +336,7 @@ Result<std::unique_ptr<ByteSource>> fed_bytes(const Feed& feed, const std::atomi
 
 Result<int64_t> fed_size(const std::string& path) {
   SR_ASSIGN_OR_RETURN(const Json size, asked({{"op", "size"}, {"path", path}}, path));
-  if (!size.is_number_integer()) return base::internal("{}: the feeder says nonsense", path);
+  if (!size.is_number_integer()) return about(Feeder::nonsense(), path);
   return size.get<int64_t>();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,8 +14,9 @@
 /// What this program does not read itself is read by a process beside it, a feeder: Python's
 /// `sidereal._feeder`, which SIDEREAL_PYTHON says who runs, else `python3`. It reads files of other
 /// machines, and makes text of tables. They talk by a pair of sockets: the protocol stands in
-/// python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, and end
-/// with this process, or when it closes their socket.
+/// python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, as long
+/// as the environment is what they began with, and end with this process, or when it closes their
+/// socket.
 namespace sidereal::data {
 
 /// How a feeder makes text of a file.
@@ -22,6 +24,8 @@ struct Feed {
   std::string path;
   std::string format = "";  ///< See table_formats.h; "": its bytes are the text.
   char delimiter = ',';     ///< Between the columns of a table.
+  /// How long a feeder may be silent; 0: SIDEREAL_IO_TIMEOUT_S for each attempt, and a while.
+  std::chrono::milliseconds silence{0};
 };
 
 /// The text of a file. Errors name it: kNotFound, kPermissionDenied, kDataLoss, kInvalidArgument
