@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import struct
+import urllib.error
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from . import errors
-from ._remote_files import needed, open_file, said_of, size_of
+from ._remote_files import needed, open_file, said_of, scheme_of, size_of
 from .ops.parsing import RaggedFeature, parse_example
 from .records import masked_crc
 
@@ -296,6 +297,15 @@ def _seekable(file: BinaryIO) -> BinaryIO:
     return file if file.seekable() else io.BytesIO(file.read())
 
 
+def _is_of_content(path: str, error: OSError) -> bool:
+    """Whether a reader complains of bytes, and not of where they lie: Arrow has one class for both,
+    of which file systems of its own say more."""
+    if error.errno is not None or isinstance(error, (TimeoutError, urllib.error.URLError)):
+        return False
+    scheme = scheme_of(path)
+    return scheme in ("", "http", "https") or (scheme == "s3" and "AWS Error" not in str(error))
+
+
 def batches(
     path: str, format: str, columns: Sequence[str] | None = None, rows: int = CHUNK_ROWS
 ) -> Batches:
@@ -308,14 +318,7 @@ def batches(
     except errors.Error as error:
         raise said_of(path, error) from None
     except (OSError, ValueError, KeyError, struct.error) as error:
-        if isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError)):
-            is_other = type(error).__module__.startswith("pyarrow") or "magic" in str(error)
-            if is_other and not getattr(error, "errno", None):
-                raise errors.InvalidArgumentError(
-                    f"{path}: is not {format}, or damaged ({error}); give its format, or fetch it "
-                    "again"
-                ) from None
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and not _is_of_content(path, error):
             raise said_of(path, error) from None
         raise errors.InvalidArgumentError(
             f"{path}: is not {format}, or damaged ({error}); give its format, or fetch it again"

@@ -140,7 +140,11 @@ class Feeder {
     silence_ = silence.count() > 0 ? silence : default_silence();
   }
 
-  Status ask(const Json& what) {
+  /// Whether it has answered all that it was asked, errors too, so that others may ask it.
+  [[nodiscard]] bool is_at_rest() const { return !is_asked_; }
+
+  Status ask(const Json& what, bool has_answer = true) {
+    is_asked_ = true;
     const std::string line = what.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     size_t done = 0;
     while (done < line.size()) {
@@ -149,6 +153,7 @@ class Feeder {
       if (n <= 0) return ended();
       done += static_cast<size_t>(n);
     }
+    is_asked_ = has_answer;
     return {};
   }
 
@@ -166,6 +171,7 @@ class Feeder {
     }
     frame.bytes.resize(size);
     SR_RETURN_IF_ERROR(read(frame.bytes.data(), size, stop));
+    is_asked_ = false;
     if (frame.kind != 'X') return frame;
     const size_t line = std::min(frame.bytes.find('\n'), frame.bytes.size());
     return base::make_status(code_of(frame.bytes.substr(0, line)),
@@ -214,6 +220,7 @@ class Feeder {
   pid_t owner_ = getpid();
   uint64_t environment_ = environment();
   milliseconds silence_ = default_silence();
+  bool is_asked_ = false;
 };
 
 /// Feeders that have nothing to do. Thread: any.
@@ -253,10 +260,9 @@ Result<Json> asked(const Json& what, const std::string& path) {
   feeder->wait_at_most(milliseconds(0));
   SR_RETURN_IF_ERROR(about(feeder->ask(what), path));
   Result<Frame> frame = feeder->answer(nullptr);
+  if (feeder->is_at_rest()) idle().give(std::move(feeder));
   if (!frame.ok()) return about(frame.status(), path);
-  Json value = Json::parse(frame->bytes, nullptr, /*allow_exceptions=*/false);
-  idle().give(std::move(feeder));
-  return value;
+  return Json::parse(frame->bytes, nullptr, /*allow_exceptions=*/false);
 }
 
 class FedBytes final : public ByteSource {
@@ -264,9 +270,8 @@ class FedBytes final : public ByteSource {
   FedBytes(std::string path, std::unique_ptr<Feeder> feeder, const std::atomic<bool>* stop)
       : path_(std::move(path)), feeder_(std::move(feeder)), stop_(stop) {}
   ~FedBytes() override {
-    // One that has been asked for more, or that has failed, is not to be asked by the next one.
-    if (feeder_ == nullptr || !is_at_rest_) return;
-    if (has_more_ && !feeder_->ask({{"op", "close"}}).ok()) return;
+    if (!feeder_->is_at_rest()) return;
+    if (has_more_ && !feeder_->ask({{"op", "close"}}, /*has_answer=*/false).ok()) return;
     idle().give(std::move(feeder_));
   }
   FedBytes(const FedBytes&) = delete;
@@ -287,20 +292,17 @@ class FedBytes final : public ByteSource {
     }
     size_ = value["size"].get<int64_t>();
     has_more_ = true;
-    is_at_rest_ = true;
     return {};
   }
 
   Result<size_t> read(std::span<char> out) override {
     while (at_ == frame_.bytes.size()) {
       if (!has_more_) return size_t{0};
-      is_at_rest_ = false;
       SR_RETURN_IF_ERROR(about(feeder_->ask({{"op", "next"}}), path_));
       Result<Frame> frame = feeder_->answer(stop_);
       if (!frame.ok()) return about(frame.status(), path_);
       frame_ = std::move(*frame);
       at_ = 0;
-      is_at_rest_ = true;
       if (frame_.kind == 'E') has_more_ = false;
     }
     const size_t count = std::min(out.size(), frame_.bytes.size() - at_);
@@ -321,7 +323,6 @@ class FedBytes final : public ByteSource {
   size_t at_ = 0;
   int64_t size_ = 0;
   bool has_more_ = false;
-  bool is_at_rest_ = false;
 };
 
 }  // namespace

@@ -131,6 +131,13 @@ TEST_F(FeederTest, IsKeptWhileTheEnvironmentStays) {
   EXPECT_EQ(begun(), 2U);
 }
 
+TEST_F(FeederTest, IsKeptAfterErrorsOfFiles) {
+  say("while read question; do\n" + answer('X', "NOT_FOUND\\nthere is no such file") + "done\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(text().status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(fed_size("s3://b/x").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(begun(), 1U);
+}
+
 TEST_F(FeederTest, ListsFiles) {
   say(kAsk + answer('R', "[\"s3://b/1\", \"s3://b/2\"]") + kAsk);
   EXPECT_THAT(*fed_list("s3://b/*"), ElementsAre("s3://b/1", "s3://b/2"));
