@@ -3,12 +3,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/data/toml.h"
 #include "sidereal/data/vocabulary.h"
 #include "sidereal/eager/engine.h"
@@ -133,7 +136,8 @@ void bind_data(nb::module_& m) {
   m.def(
       "inspect",
       [](const std::string& spec) {
-        return value_of(data::inspect(value_of(data::spec_from_json(spec))));
+        const data::DataSpec given = value_of(data::spec_from_json(spec));
+        return value_of(without_gil([&] { return data::inspect(given); }));
       },
       "spec"_a);
   m.def(
@@ -177,9 +181,36 @@ void bind_data(nb::module_& m) {
   m.def(
       "expand_globs",
       [](const std::vector<std::string>& patterns) {
-        return value_of(data::expand_globs(patterns));
+        return value_of(without_gil([&] { return data::expand_globs(patterns); }));
       },
       "patterns"_a);
+  m.def("table_formats", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, std::string>> found;
+    for (const data::TableFormat& one : data::table_formats()) {
+      found.emplace_back(one.name, one.endings, one.what, one.needs);
+    }
+    return found;
+  });
+  m.def(
+      "table_file",
+      [](const std::string& name) {
+        const data::TableFile file = data::table_file(name);
+        return std::make_tuple(std::string(file.format->name), file.path, file.is_fed);
+      },
+      "name"_a);
+  m.def("absolute_name", &data::absolute_name, "file"_a);
+  m.def(
+      "table_files",
+      [](const std::vector<std::string>& patterns, const std::string& format, char delimiter) {
+        std::vector<std::string> named;
+        for (const std::string& one : patterns) {
+          named.push_back(value_of(data::named_as(one, format)));
+        }
+        auto files = value_of(without_gil([&] { return data::expand_globs(named); }));
+        const char between = data::delimiter_of(files, delimiter);
+        return std::make_tuple(std::move(files), between);
+      },
+      "patterns"_a, "format"_a, "delimiter"_a);
 }
 
 void bind_clusters(nb::module_& m) {

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Listed
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -22,11 +23,23 @@ from .errors import InvalidArgumentError
 
 __all__ = [
     "Bucketized", "DataSpec", "LabelRule", "MultiHot", "Negatives", "NumericTransform", "Schema",
-    "Sequence", "SyntheticSpec", "Vocabulary", "criteo", "csv", "libsvm", "synthetic",
+    "Sequence", "SyntheticSpec", "TableFormat", "Vocabulary", "criteo", "csv", "libsvm",
+    "synthetic", "table_formats",
 ]
+
+# Who reads what the engine does not: see _feeder.py. Processes that are started from here know too.
+os.environ.setdefault("SIDEREAL_PYTHON", sys.executable)
 
 #: Rows held in memory to shuffle files.
 SHUFFLE_ROWS = 100_000
+
+
+class HeldFiles(list[str]):
+    """Files that are there as long as this list: what `held` is keeps them."""
+
+    def __init__(self, files: Iterable[str] = (), held: Any = None) -> None:
+        super().__init__(files)
+        self.held = held
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,17 @@ class Negatives:
 
 
 @dataclass(frozen=True)
+class TableFormat:
+    """A way of storing a table: what names of such files end with, what its columns are, and which
+    Python package reads it ("": none is needed)."""
+
+    name: str
+    endings: list[str]
+    what: str
+    needs: str
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """Made by csv(), criteo(), libsvm() and synthetic(), which say what the fields mean."""
 
@@ -202,7 +226,8 @@ class DataSpec:
                 self, transforms=like.transforms, bucketized=like.bucketized,
                 vocabularies=like.vocabularies,
             )  # fmt: skip
-        return DataSpec.from_json(_native.with_statistics(self.to_json()))
+        known = DataSpec.from_json(_native.with_statistics(self.to_json()))
+        return replace(known, files=self.files)
 
     def _learned(self) -> tuple[Any, ...]:
         """Of what something is learned."""
@@ -282,6 +307,7 @@ def _sequences(given: Mapping[str, Any]) -> list[Sequence]:
 
 def csv(
     *files: Path,
+    format: str = "csv",
     label: str = "label",
     positive: str | None = None,
     weight: str | None = None,
@@ -307,9 +333,11 @@ def csv(
     bad_rows: str = "fail",
     shuffle_rows: int = SHUFFLE_ROWS,
 ) -> DataSpec:
-    """Text with a header line. `numeric` columns make up the input "dense", `categorical` ones
-    (none named: all others) the input "ids".
+    """Tables: text with a header line, or what the ends of file names say (table_formats()), here
+    or elsewhere ("s3://..."). `numeric` columns make up the input "dense", `categorical` ones (none
+    named: all others) the input "ids".
 
+    format: that of files whose names do not say it.
     label: the column of the label, 0 or 1, or what makes it 1: "rating>=4". positive: the text of
     the label that is 1. weight: a column that says how much a row counts.
     numeric_transform: what a model sees of numbers: "standard" (mean 0, deviation 1), "log1p",
@@ -344,8 +372,11 @@ def csv(
         for name, how in (buckets or {}).items()
     ]
     many = [MultiHot(name, *how) for name, how in (multi_hot or {}).items()]
-    spec = _text(
-        "csv", files, weight=weight or "", numeric=list(numeric),
+    if not files:
+        raise ValueError("csv: name at least one file")
+    names, delimiter = _native.table_files([os.fspath(file) for file in files], format, delimiter)
+    spec = DataSpec(
+        format="csv", files=names, weight=weight or "", numeric=list(numeric),
         numeric_transform=numeric_transform, categorical=list(categorical),
         defaults=[(name, str(value)) for name, value in (default or {}).items()],
         multi_hot=many, bucketized=bucketized, crosses=[list(cross) for cross in crosses],
@@ -363,6 +394,11 @@ def csv(
     if features is not None:
         spec = DataSpec.from_json(_native.with_features(spec.to_json(), os.fspath(features)))
     return spec
+
+
+def table_formats() -> list[TableFormat]:
+    """The ways of storing a table that csv(), table(), `sidereal train` and others read."""
+    return [TableFormat(name, ends.split(), *rest) for name, ends, *rest in _native.table_formats()]
 
 
 def without_files(features: Path, **options: Any) -> DataSpec:

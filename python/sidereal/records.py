@@ -101,7 +101,7 @@ def _packed(content: bytes) -> bytes:
 # --- Files of records: u64 length, its checksum, the bytes, their checksum; all little-endian.
 
 
-def _masked_crc(content: bytes) -> int:
+def masked_crc(content: bytes) -> int:
     """The CRC-32C, turned and moved, so that checksums of bytes with checksums in them differ."""
     crc = _native.crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -124,8 +124,8 @@ class TFRecordWriter:
     def write(self, record: bytes) -> None:
         """Appends one record."""
         length = struct.pack("<Q", len(record))
-        head = length + struct.pack("<I", _masked_crc(length))
-        self._file.write(head + record + struct.pack("<I", _masked_crc(record)))
+        head = length + struct.pack("<I", masked_crc(length))
+        self._file.write(head + record + struct.pack("<I", masked_crc(record)))
 
     def flush(self) -> None:
         """Hands what is written to the operating system."""
@@ -155,11 +155,11 @@ def tf_record_iterator(path: str | os.PathLike[str], options: str | None = None)
             if not head:
                 return
             length, crc = struct.unpack("<QI", head)
-            if crc != _masked_crc(head[:8]):
+            if crc != masked_crc(head[:8]):
                 raise _broken(path, at, "the checksum of a length is wrong")
             content = _read(file, length, path, at + 12)
             (crc,) = struct.unpack("<I", _read(file, 4, path, at + 12 + length))
-            if crc != _masked_crc(content):
+            if crc != masked_crc(content):
                 raise _broken(path, at + 12, "the checksum of a record is wrong")
             yield content
             at += 16 + length

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "sidereal/app/cluster.h"
@@ -12,6 +11,7 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/service/job.h"
 
 namespace sidereal::cli {
@@ -40,7 +40,7 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
 
 /// Workers that run already have working directories of their own.
 void name_absolutely(std::vector<std::string>* files) {
-  for (std::string& file : *files) file = std::filesystem::absolute(file).string();
+  for (std::string& file : *files) file = data::absolute_name(file);
 }
 
 Status plan_model(const TrainArguments& a, TrainingJob* job) {
@@ -428,8 +428,8 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std:
 Result<TrainingJob> plan_train(const TrainArguments& a) {
   TrainingJob job;
   SR_ASSIGN_OR_RETURN(job.data, data_spec(a));
-  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.valid));
-  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.test));
+  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.format, a.valid));
+  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.format, a.test));
   job.data.shuffle_rows = a.shuffle_rows;
   SR_RETURN_IF_ERROR(plan_rest(a, &job));
   return job;

@@ -14,6 +14,8 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/config_file.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/data/toml.h"
 
 namespace sidereal::cli {
@@ -90,7 +92,17 @@ DataFacts data_facts(const std::vector<std::string>& files) {
   DataFacts out;
   uint64_t digest = 0;
   std::string part;
-  for (const std::string& path : files) {
+  for (const std::string& name : files) {
+    const std::string path = data::table_file(name).path;
+    if (data::is_remote(path)) {
+      // Of what lies elsewhere its size says whether it is the same.
+      const Result<int64_t> size = data::file_bytes(name);
+      if (!size.ok()) continue;
+      ++out.files;
+      out.bytes += *size;
+      digest = base::hash64(fmt::format("{}:{}", path, *size), digest);
+      continue;
+    }
     std::error_code unknown;
     const auto size = static_cast<int64_t>(fs::file_size(path, unknown));
     std::ifstream file(path, std::ios::binary);

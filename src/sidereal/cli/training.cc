@@ -154,10 +154,29 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
+/// How good the order of rows was: those that a lane held against those that it read; "" where it
+/// held all.
+std::string about_shuffling(const TrainingJob& job, const train::FitResult& result) {
+  const bool is_text =
+      job.data.format != data::Format::kSynthetic && job.data.format != data::Format::kArrays;
+  const int workers =
+      job.remote.has_value() ? job.remote->num_tasks("worker").value_or(1) : job.local.workers;
+  const int64_t lanes = std::max<int64_t>(int64_t{workers} * job.local.worker_lanes, 1);
+  const int64_t rows = result.rows / std::max<int64_t>(result.epochs, 1) / lanes;
+  const int64_t held = job.data.shuffle_rows;
+  if (!is_text || held <= 0 || held >= rows) return "";
+  return fmt::format(
+      "shuffled by {} rows of the {} that a lane reads, {:.2g} %: --shuffle-rows holds more, files "
+      "whose rows are in no order need none\n",
+      base::human_count(static_cast<double>(held)), base::human_count(static_cast<double>(rows)),
+      100.0 * static_cast<double>(held) / static_cast<double>(rows));
+}
+
 void print_fit(const TrainingJob& job, const train::FitResult& result) {
   print(fmt::format("trained on {} rows in {}: {} steps, {} samples/s, loss {:.4f}\n", result.rows,
                     format_duration(result.seconds), result.steps,
                     base::human_count(result.samples_per_s), result.loss));
+  print(about_shuffling(job, result));
   if (result.rows_skipped > 0) {
     print(fmt::format("skipped {} bad row{}; the first: {}\n", result.rows_skipped,
                       result.rows_skipped == 1 ? "" : "s", result.first_skipped));

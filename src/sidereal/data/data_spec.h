@@ -175,7 +175,8 @@ struct Bucketized {
 /// Which data to read and how. Travels from the launcher to the workers as JSON. Value type.
 struct DataSpec {
   Format format = Format::kCsv;
-  /// Files in reading order, plain or gzip (told by content). For arrays: see `arrays`.
+  /// Files in reading order, plain or gzip (told by content), here or elsewhere ("s3://...");
+  /// those of csv in one of the ways of table_formats.h. For arrays: see `arrays`.
   std::vector<std::string> files;
   /// kArrays: (column name, .npy file).
   std::vector<std::pair<std::string, std::string>> arrays;
@@ -285,8 +286,8 @@ struct Schema {
 /// only. Errors name the file and what to do.
 Result<Schema> inspect(const DataSpec& spec);
 
-/// The files that match, sorted within each pattern; patterns as in glob(7). A pattern that matches
-/// nothing is kNotFound naming it.
+/// The files that match, sorted within each pattern; patterns as in glob(7), also of other machines
+/// and behind the name of a format. A pattern that matches nothing is kNotFound naming it.
 Result<std::vector<std::string>> expand_globs(const std::vector<std::string>& patterns);
 
 }  // namespace sidereal::data

@@ -31,31 +31,32 @@ Status start_file(LineReader* lines, RowParser* parser) {
   return base::with_context(parser->start_file(header), lines->place());
 }
 
-struct TextFormat {
-  std::unique_ptr<RowParser> parser;
-  bool quoted;
-};
+// The rows of a file of the spec.
+Result<std::unique_ptr<LineReader>> open_file(const DataSpec& spec, const std::string& file,
+                                              const std::atomic<bool>* stop = nullptr) {
+  if (spec.format == Format::kCsv) return LineReader::open_table(file, spec.delimiter, stop);
+  return LineReader::open(file, /*quoted=*/false, stop);
+}
 
 // Makes the parser and lets it see the first file's header, which fixes the order of the fields
 // for every part.
-Result<TextFormat> open_format(const DataSpec& spec) {
+Result<std::unique_ptr<RowParser>> open_format(const DataSpec& spec) {
   if (spec.files.empty()) return invalid_argument("no data files are named");
   SR_ASSIGN_OR_RETURN(auto parser, make_parser(spec));
-  const bool quoted = spec.format == Format::kCsv;
   if (parser->has_header()) {
-    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(spec.files.front(), quoted));
+    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, spec.files.front()));
     SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
   }
-  return TextFormat{std::move(parser), quoted};
+  return parser;
 }
 
 class TextSource final : public BatchSource {
  public:
-  TextSource(const DataSpec& spec, const ReadOptions& options, TextFormat format)
+  TextSource(const DataSpec& spec, const ReadOptions& options, std::unique_ptr<RowParser> parser)
       : options_(options),
+        spec_(spec),
         bad_rows_(spec.bad_rows),
-        parser_(std::move(format.parser)),
-        quoted_(format.quoted),
+        parser_(std::move(parser)),
         schema_(parser_->schema()) {
     const auto files = static_cast<int64_t>(spec.files.size());
     const bool whole_files = files >= options.part.count;
@@ -281,7 +282,7 @@ class TextSource final : public BatchSource {
           stats_.progress = 1;
           return false;
         }
-        SR_ASSIGN_OR_RETURN(lines_, LineReader::open(files_[next_file_++], quoted_));
+        SR_ASSIGN_OR_RETURN(lines_, open_file(spec_, files_[next_file_++], options_.stop));
         if (parser_->has_header()) SR_RETURN_IF_ERROR(start_file(lines_.get(), parser_.get()));
       }
       SR_ASSIGN_OR_RETURN(const bool more, lines_->next(text));
@@ -308,9 +309,9 @@ class TextSource final : public BatchSource {
   }
 
   ReadOptions options_;
+  DataSpec spec_;
   BadRows bad_rows_;
   std::unique_ptr<RowParser> parser_;
-  bool quoted_;
   Schema schema_;
   std::vector<std::string> files_;
   size_t next_file_ = 0;
@@ -343,21 +344,19 @@ Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadO
     return invalid_argument(
         "what columns are scaled or numbered by is not known yet; with_statistics() finds it out");
   }
-  SR_ASSIGN_OR_RETURN(TextFormat format, open_format(spec));
-  auto source = std::make_unique<TextSource>(spec, options, std::move(format));
+  SR_ASSIGN_OR_RETURN(auto parser, open_format(spec));
+  auto source = std::make_unique<TextSource>(spec, options, std::move(parser));
   SR_RETURN_IF_ERROR(source->start());
   return source;
 }
 
 Result<Schema> inspect_text(const DataSpec& spec) {
-  SR_ASSIGN_OR_RETURN(const TextFormat format, open_format(spec));
+  SR_ASSIGN_OR_RETURN(const auto parser, open_format(spec));
   for (const std::string& file : spec.files) {
-    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(file, format.quoted));
-    if (format.parser->has_header()) {
-      SR_RETURN_IF_ERROR(start_file(lines.get(), format.parser.get()));
-    }
+    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, file));
+    if (parser->has_header()) SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
   }
-  return format.parser->schema();
+  return parser->schema();
 }
 
 }  // namespace sidereal::data

@@ -1,0 +1,431 @@
+"""Tables as Arrow record batches, out of files of every format of src/sidereal/data/table_formats.h
+and out of tables in memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import os
+import struct
+import urllib.error
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from . import errors
+from ._remote_files import needed, open_file, said_of, scheme_of, size_of
+from .ops.parsing import RaggedFeature, parse_example
+from .records import masked_crc
+
+#: Rows of a batch of a format that has no batches of its own.
+CHUNK_ROWS = 1 << 16
+#: Bytes of text that become a batch.
+_TEXT_BLOCK = 8 << 20
+#: Examples that are looked at to know which features there are.
+_EXAMPLES_SEEN = 256
+
+#: What is raised for gzip data that is damaged or cut off.
+PACKED_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
+#: A reader's answers: a record batch, and how much of the file has been read, 0 to 1.
+Batches = Iterator[tuple[Any, float]]
+
+
+def _parquet(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    parquet = needed("pyarrow.parquet", path)
+    found = parquet.ParquetFile(file, pre_buffer=True)
+    total, done = max(found.metadata.num_rows, 1), 0
+    for batch in found.iter_batches(rows, columns=None if columns is None else list(columns)):
+        done += batch.num_rows
+        yield batch, done / total
+
+
+def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    arrow = needed("pyarrow", path)
+    try:
+        found = arrow.ipc.open_file(file)
+    except arrow.ArrowInvalid:
+        file.seek(0)
+        batches: Any = arrow.ipc.open_stream(file)
+        yield from ((_selected(batch, columns), 0.0) for batch in batches)
+        return
+    for i in range(found.num_record_batches):
+        batch = _selected(found.get_batch(i), columns)
+        yield from ((part, (i + 1) / found.num_record_batches) for part in _cut(batch, rows))
+
+
+def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    orc = needed("pyarrow.orc", path)
+    found = orc.ORCFile(file)
+    names = None if columns is None else list(columns)
+    for i in range(found.nstripes):
+        batch = found.read_stripe(i, columns=names)
+        yield from ((part, (i + 1) / found.nstripes) for part in _cut(batch, rows))
+
+
+def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    """Types are those that each block of lines has; the first one says which columns there are."""
+    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
+    size, line = max(size_of(path), 1), 0
+    names = None if columns is None else list(columns)
+    file = unpacked(file)
+    while block := file.read(_TEXT_BLOCK):
+        block += file.readline()
+        options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
+        try:
+            table = reader.read_json(arrow.BufferReader(block), read_options=options)
+        except arrow.ArrowInvalid as error:
+            raise errors.InvalidArgumentError(_wrong_line(path, line, block, error)) from None
+        line += block.count(b"\n")
+        names = names or table.column_names
+        part = _selected(table, names, fills=True).combine_chunks()
+        for batch in part.to_batches(max_chunksize=rows):
+            yield batch, min(file.tell() / size, 1.0)
+
+
+def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
+    """What is wrong in a block of JSON lines, which stands behind so many."""
+    lines = block.splitlines()
+    for number, line in enumerate(lines, before + 1):
+        try:
+            is_object = not line.strip() or isinstance(json.loads(line), dict)
+        except ValueError as wrong:
+            return f"{path}:{number}: this is no JSON ({wrong}); a line must be one object"
+        if not is_object:
+            return f"{path}:{number}: this is no JSON object; a line must be one"
+    text = " ".join(str(error).split())
+    return (
+        f"{path}: lines {before + 1} to {before + len(lines)}: {text}; the values of a key must be "
+        "of one type"
+    )
+
+
+def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
+    file, at = unpacked(file), 0
+    while head := file.read(12):
+        size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
+        body = file.read(size + 4) if len(head) == 12 else b""
+        if len(head) < 12 or len(body) < size + 4:
+            raise errors.DataLossError(
+                f"{path}: the record at byte {at} is cut off; fetch or write the file again"
+            )
+        if masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+            raise errors.DataLossError(
+                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or damaged"
+            )
+        yield body[:size]
+        at += 16 + size
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """The fields of a message of protocol buffers: (number, bytes or integer)."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 2:
+            size = varint()
+            yield key >> 3, message[at : at + size]
+            at += size
+        elif key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            at += 8 if key & 7 == 1 else 4
+
+
+def _features(examples: Sequence[bytes]) -> dict[str, Any]:
+    """What stands in some tf.train.Examples: feature -> its dtype."""
+    kinds = {1: "string", 2: "float32", 3: "int64"}
+    found: dict[str, Any] = {}
+    for example in examples:
+        for _, features in _fields(example):
+            for _, entry in _fields(features):
+                parts = dict(_fields(entry))
+                for kind, _ in _fields(parts.get(2, b"")):
+                    found.setdefault(parts[1].decode(), kinds[kind])
+    return found
+
+
+def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    arrow = needed("pyarrow", path)
+    size, done = max(size_of(path), 1), 0
+    records, features = _records(file, path), dict[str, Any]()
+    while some := list(itertools.islice(records, rows)):
+        if not features:
+            try:
+                features = _features(some[:_EXAMPLES_SEEN])
+            except (IndexError, KeyError, AttributeError, TypeError):
+                raise errors.InvalidArgumentError(
+                    f"{path}: its records are no tf.train.Example; read them with "
+                    "sidereal.data.TFRecordDataset"
+                ) from None
+            if columns is not None:
+                features = {name: features[name] for name in columns if name in features}
+        wanted = {name: RaggedFeature(kind) for name, kind in features.items()}
+        made, done = {}, done + sum(map(len, some)) + 16 * len(some)
+        for name, ragged in parse_example(np.array(some, object), wanted).items():
+            values = ragged.values.numpy()
+            splits = np.asarray(ragged.row_splits.numpy(), np.int32)
+            cells = arrow.array(values.tolist() if values.dtype == object else values)
+            counts = np.diff(splits)
+            if (counts == 1).all():
+                made[name] = cells
+            elif (counts <= 1).all():
+                places = arrow.array(splits[:-1], mask=counts == 0)
+                made[name] = cells.take(places)
+            else:
+                made[name] = arrow.ListArray.from_arrays(arrow.array(splits), cells)
+        yield arrow.record_batch(made), min(done / size, 1.0)
+
+
+def _npz(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    loaded = np.load(_seekable(file), allow_pickle=False)
+    arrays = {name: loaded[name] for name in loaded.files}
+    yield from _of_arrays(arrays, path, columns, rows)
+
+
+def _npy(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    array = np.load(_seekable(file), allow_pickle=False)
+    if array.dtype.names is None:
+        yield from _of_arrays({"x": array}, path, columns, rows)
+        return
+    yield from _of_arrays({name: array[name] for name in array.dtype.names}, path, columns, rows)
+
+
+def _of_arrays(
+    arrays: Mapping[str, Any], path: str, columns: Sequence[str] | None, rows: int
+) -> Batches:
+    arrow = needed("pyarrow", path)
+    flat: dict[str, Any] = {}
+    for name, array in arrays.items():
+        if array.ndim == 2 and array.shape[1] != 1:
+            flat.update({f"{name}_{i}": array[:, i] for i in range(array.shape[1])})
+        elif array.ndim in (1, 2):
+            flat[name] = array.reshape(-1)
+        else:
+            raise errors.InvalidArgumentError(
+                f"{path}: the array '{name}' has the shape {array.shape}; a column has one number "
+                "for each row, or some"
+            )
+    sizes = {name: len(array) for name, array in flat.items()}
+    if len(set(sizes.values())) > 1:
+        raise errors.InvalidArgumentError(
+            f"{path}: its arrays differ in length: "
+            + ", ".join(f"{name} has {n} rows" for name, n in sizes.items())
+        )
+    count = next(iter(sizes.values()), 0)
+    names = list(flat) if columns is None else list(columns)
+    for begin in range(0, count, rows):
+        part = {name: arrow.array(flat[name][begin : begin + rows]) for name in names}
+        yield arrow.record_batch(part), min((begin + rows) / count, 1.0)
+
+
+def _text(delimiter: str) -> Callable[..., Batches]:
+    def read(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+        csv = needed("pyarrow.csv", path)
+        convert = csv.ConvertOptions(include_columns=None if columns is None else list(columns))
+        found = csv.open_csv(
+            unpacked(file), parse_options=csv.ParseOptions(delimiter=delimiter),
+            read_options=csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
+        )  # fmt: skip
+        yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+
+    return read
+
+
+#: By the names of src/sidereal/data/table_formats.cc.
+READERS: dict[str, Callable[[BinaryIO, str, Sequence[str] | None, int], Batches]] = {
+    "csv": _text(","),
+    "tsv": _text("\t"),
+    "parquet": _parquet,
+    "json_lines": _json_lines,
+    "arrow": _arrow,
+    "orc": _orc,
+    "tfrecord": _tfrecord,
+    "npz": _npz,
+    "npy": _npy,
+}
+
+
+def _selected(batch: Any, columns: Sequence[str] | None, fills: bool = False) -> Any:
+    if columns is None:
+        return batch
+    if fills:
+        arrow = needed("pyarrow", "")
+        for name in columns:
+            if name not in batch.column_names:
+                batch = batch.append_column(name, arrow.nulls(batch.num_rows, arrow.string()))
+    return batch.select(list(columns))
+
+
+def _cut(batch: Any, rows: int) -> Iterator[Any]:
+    for begin in range(0, batch.num_rows, rows):
+        yield batch.slice(begin, rows)
+
+
+def unpacked(file: BinaryIO) -> BinaryIO:
+    """The text of a file that may be packed by gzip, told by its content."""
+    buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(Any, file), 1 << 20)
+    if buffered.peek(2)[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=buffered))
+    return buffered
+
+
+def damaged(path: str, error: Exception) -> errors.Error:
+    """The error of a file that cannot be unpacked: `error` is one of PACKED_ERRORS."""
+    return errors.DataLossError(
+        f"{path}: gzip data is damaged or cut off ({error}); fetch or write the file again"
+    )
+
+
+def _seekable(file: BinaryIO) -> BinaryIO:
+    return file if file.seekable() else io.BytesIO(file.read())
+
+
+def _is_of_content(path: str, error: OSError) -> bool:
+    """Whether a reader complains of bytes, and not of where they lie: Arrow has one class for both,
+    of which file systems of its own say more."""
+    if error.errno is not None or isinstance(error, (TimeoutError, urllib.error.URLError)):
+        return False
+    scheme = scheme_of(path)
+    return scheme in ("", "http", "https") or (scheme == "s3" and "AWS Error" not in str(error))
+
+
+def batches(
+    path: str, format: str, columns: Sequence[str] | None = None, rows: int = CHUNK_ROWS
+) -> Batches:
+    """The rows of a file, at most so many in a batch. Errors name the file."""
+    try:
+        with open_file(path) as file:
+            yield from READERS[format](file, path, columns, rows)
+    except PACKED_ERRORS as error:
+        raise damaged(path, error) from None
+    except errors.Error as error:
+        raise said_of(path, error) from None
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        if isinstance(error, OSError) and not _is_of_content(path, error):
+            raise said_of(path, error) from None
+        raise errors.InvalidArgumentError(
+            f"{path}: is not {format}, or damaged ({error}); give its format, or fetch it again"
+        ) from None
+
+
+def text_cells(batch: Any) -> Any:
+    """A batch whose cells CSV can write: lists with "|" between their values, structs as columns
+    "a.b", and what is no number empty."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
+    types = arrow.types
+    while any(types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    columns = []
+    for name, column in zip(table.column_names, table.columns):
+        kind = column.type
+        if types.is_dictionary(kind):
+            column = column.cast(kind.value_type)
+            kind = column.type
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            cells = compute.cast(column, arrow.list_(arrow.string()))
+            column = compute.binary_join(cells, "|")
+        elif types.is_boolean(kind):
+            column = column.cast(arrow.int8())
+        elif types.is_floating(kind):
+            wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
+            column = compute.if_else(compute.is_nan(wide), None, wide)
+        elif types.is_map(kind) or types.is_union(kind):
+            raise errors.InvalidArgumentError(
+                f"column '{name}' is {kind}, which is no number, text or list of them; leave it out"
+            )
+        columns.append(column)
+    return arrow.table(columns, names=table.column_names)
+
+
+def text_of(batch: Any, delimiter: str, header: bool) -> bytes:
+    """A batch as CSV."""
+    csv, arrow = needed("pyarrow.csv", ""), needed("pyarrow", "")
+    table = text_cells(batch)
+    for quoting in ("none", "needed"):
+        out = io.BytesIO()
+        if header:
+            names = [_quoted(name, delimiter) for name in table.column_names]
+            out.write(delimiter.join(names).encode() + b"\n")
+        options = csv.WriteOptions(
+            include_header=False, delimiter=delimiter, quoting_style=quoting, batch_size=8192
+        )
+        try:
+            csv.write_csv(table, out, options)
+            return out.getvalue()
+        except arrow.ArrowInvalid:
+            if quoting == "needed":
+                raise
+    raise AssertionError("one of them returns or raises")
+
+
+def _quoted(name: str, delimiter: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if set(name) & {delimiter, '"', "\n"} else name
+
+
+def as_arrow(data: Any) -> Any:
+    """A table in memory (pandas, polars, Arrow, or a mapping of columns) as pyarrow's."""
+    arrow = needed("pyarrow", "a table in memory")
+    if isinstance(data, arrow.Table):
+        return data
+    if isinstance(data, arrow.RecordBatch):
+        return arrow.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        return arrow.table({str(name): _cells(column) for name, column in data.items()})
+    if hasattr(data, "to_arrow"):
+        return data.to_arrow()
+    if hasattr(data, "__arrow_c_stream__"):
+        table = arrow.table(data)
+        keep = [name for name in table.column_names if not name.startswith("__index_level_")]
+        return table.select(keep).replace_schema_metadata(None)
+    raise TypeError(
+        f"{type(data).__name__} is no table; give a DataFrame, an Arrow table or a dict"
+    )
+
+
+def _cells(column: Any) -> Any:
+    array = np.asarray(column.detach().cpu() if hasattr(column, "detach") else column)
+    return array.tolist() if array.ndim == 2 else array
+
+
+def is_table(data: Any) -> bool:
+    """Whether as_arrow() takes it."""
+    named = hasattr(data, "to_arrow") or hasattr(data, "__arrow_c_stream__")
+    return named or isinstance(data, Mapping)
+
+
+def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
+    """A file of Arrow's in memory with tables of the same columns, by which processes of this
+    machine read them as long as it is open; and how they name it."""
+    arrow = needed("pyarrow", name)
+    first = as_arrow(next(tables))
+    file = os.fdopen(os.memfd_create(f"sidereal-table-{name}"[:100]), "wb")
+    with arrow.ipc.new_file(file, first.schema) as out:
+        out.write_table(first)
+        for table in tables:
+            out.write_table(as_arrow(table).cast(first.schema))
+    file.flush()
+    return f"arrow:/proc/{os.getpid()}/fd/{file.fileno()}", file
+
+
+__all__ = [
+    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
+    "text_of", "unpacked", "written",
+]  # fmt: skip

@@ -1,0 +1,221 @@
+"""Tables elsewhere, and the processes that read them: what fails there is an error soon."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_servers import FileServer, file_server
+from table_files import ROWS, read, same, spec_of, write
+
+import sidereal as sr
+from sidereal import errors
+from sidereal._rows import Table
+
+
+@pytest.fixture(autouse=True)
+def io_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long enough for a busy machine: tests of silence say less."""
+    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "60")
+
+
+@pytest.fixture
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    return read(spec_of(write(tmp_path_factory.mktemp("csv"), "csv")))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with file_server() as made:
+        yield made
+
+
+def test_packed_text_that_is_damaged_is_an_error(server: FileServer, tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(write(tmp_path, "csv").read_bytes()))
+    packed[len(packed) // 2] ^= 0x55
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(packed)
+    server.files["/x.csv.gz"] = bytes(packed)
+    for name in (str(path), f"{server.url}/x.csv.gz"):
+        with pytest.raises(errors.DataLossError, match="x.csv.gz: gzip data"):
+            read(spec_of(name))
+        with pytest.raises(errors.DataLossError, match="x.csv.gz: gzip data"):
+            list(Table(name, ",").rows())
+
+
+def test_without_pyarrow_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "parquet")
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('none here')")
+    others = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{others}")
+    extra = r"day.parquet: reading it needs the package pyarrow.*sidereal-ps\[data\]"
+    with pytest.raises(errors.FailedPreconditionError, match=extra):
+        spec_of(path).inspect()
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(errors.FailedPreconditionError, match=extra):
+        sr.data.TableDataset(path, 10)
+
+
+#: Reads what nobody answers for, as long as it takes.
+WAITING = "import sidereal as sr, sys\nsr.data.csv(sys.argv[1], label='click').inspect()\n"
+
+
+@pytest.fixture
+def waiting(silent: FileServer) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process, and the number of its feeder, which waits for a server."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING, f"{silent.url}/x.csv"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert silent.asked.wait(60)
+            children = Path(f"/proc/{process.pid}/task").glob("*/children")
+            (feeder,) = [int(one) for file in children for one in file.read_text().split()]
+            yield process, feeder
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def silent(server: FileServer) -> FileServer:
+    server.is_silent = True
+    return server
+
+
+def test_a_feeder_ends_with_who_started_it(waiting: tuple[subprocess.Popen[str], int]) -> None:
+    process, feeder = waiting
+    handle = os.pidfd_open(feeder)
+    try:
+        process.kill()
+        assert select.select([handle], [], [], 60)[0]
+    finally:
+        os.close(handle)
+
+
+def test_a_feeder_that_was_killed_is_an_error(waiting: tuple[subprocess.Popen[str], int]) -> None:
+    process, feeder = waiting
+    os.kill(feeder, signal.SIGKILL)
+    assert process.wait(60) == 1
+    assert process.stderr is not None
+    said = process.stderr.read()
+    assert f"/x.csv: the process that reads it (python -m sidereal._feeder, pid {feeder})" in said
+
+
+def test_a_python_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "parquet")
+    code = (
+        f"import sidereal as sr, sys\nsr.data.csv({os.fspath(path)!r}, label='click').inspect()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "SIDEREAL_PYTHON": "/nowhere/python"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "day.parquet: '/nowhere/python' cannot be started" in done.stderr
+
+
+@pytest.fixture
+def s3(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> FileServer:
+    for name, value in {
+        "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    return server
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "json_lines", "tfrecord", "npz"])
+def test_http_and_s3_files_are_read(
+    name: str, s3: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    path = write(tmp_path, name)
+    s3.files[f"/bucket/{path.name}"] = path.read_bytes()
+    same(read(spec_of(f"{s3.url}/bucket/{path.name}")), expected)
+    same(read(spec_of(f"s3://bucket/{path.name}")), expected)
+
+
+def test_patterns_of_a_bucket_find_its_files(s3: FileServer, tmp_path: Path) -> None:
+    text = write(tmp_path, "csv").read_bytes()
+    for key in ("/bucket/d/day_1.csv.gz", "/bucket/d/day_2.csv.gz", "/bucket/d/e/day_3.csv.gz"):
+        s3.files[key] = gzip.compress(text)
+    s3.files["/bucket/d/other"] = b""
+    assert len(read(spec_of("s3://bucket/d/day_*.csv.gz"))["label"]) == 2 * ROWS
+    with pytest.raises(errors.NotFoundError, match=r"no file matches 's3://bucket/d/night_\*'"):
+        read(spec_of("s3://bucket/d/night_*"))
+
+
+def test_what_is_not_there_is_named(s3: FileServer) -> None:
+    s3.files["/bucket/x"] = b""
+    with pytest.raises(errors.NotFoundError, match=r"s3://bucket/nothing.csv: there is no such"):
+        read(spec_of("s3://bucket/nothing.csv"))
+    with pytest.raises(errors.NotFoundError, match=r"/bucket/nothing.csv: there is no such"):
+        read(spec_of(f"{s3.url}/bucket/nothing.csv"))
+    with pytest.raises(errors.InvalidArgumentError, match=r"HTTP servers do not list"):
+        read(spec_of(f"{s3.url}/bucket/*.csv"))
+
+
+def test_a_lost_connection_goes_on_where_it_was(
+    server: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
+    server.cuts = {"whole"}
+    same(read(spec_of(f"{server.url}/day.csv")), expected)
+    assert server.parts > 0
+
+
+def test_a_connection_that_is_lost_again_and_again_is_an_error(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
+    server.cuts = {"whole", "parts"}
+    with pytest.raises(errors.UnavailableError, match=r"/day.csv: the connection was lost at byte"):
+        read(spec_of(f"{server.url}/day.csv"))
+
+
+def test_a_server_without_ranges_serves_text_and_no_parquet(
+    tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    with file_server(ranges=False) as server:
+        server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
+        server.files["/day.parquet"] = write(tmp_path, "parquet").read_bytes()
+        same(read(spec_of(f"{server.url}/day.csv")), expected)
+        with pytest.raises(errors.FailedPreconditionError, match=r"day.parquet: the server does "):
+            read(spec_of(f"{server.url}/day.parquet"))
+
+
+SILENT = r"x.csv: the server is silent.*SIDEREAL_IO_TIMEOUT_S"
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_silent_server_is_not_waited_for(
+    scheme: str, s3: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "0.5")
+    s3.is_silent = True
+    url = f"{s3.url}/x.csv" if scheme == "http" else "s3://bucket/x.csv"
+    with pytest.raises(errors.DeadlineExceededError, match=SILENT):
+        read(spec_of(url))
+
+
+def test_a_server_that_falls_silent_is_not_waited_for(
+    server: FileServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.files["/x.csv"] = write(tmp_path, "csv").read_bytes()
+    spec = spec_of(f"{server.url}/x.csv")
+    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "0.5")
+    server.stalls = True
+    with pytest.raises(errors.DeadlineExceededError, match=SILENT):
+        read(spec)
