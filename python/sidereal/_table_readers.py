@@ -10,6 +10,7 @@ import json
 import os
 import struct
 import urllib.error
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
@@ -317,7 +318,7 @@ def batches(
         raise damaged(path, error) from None
     except errors.Error as error:
         raise said_of(path, error) from None
-    except (OSError, ValueError, KeyError, struct.error) as error:
+    except (OSError, ValueError, KeyError, struct.error, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and not _is_of_content(path, error):
             raise said_of(path, error) from None
         raise errors.InvalidArgumentError(
