@@ -219,7 +219,9 @@ class Maker:
             wait_for_runs(port, server)
             picture = self._scratch / "tensorboard.png"
             subprocess.run(
+                # Without 3D, curves are drawn by the page itself, and not by a worker that is late.
                 [self._browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu",
+                 "--disable-3d-apis",
                  f"--user-data-dir={self._scratch / 'browser'}", "--window-size=1280,860",
                  "--virtual-time-budget=30000", f"--screenshot={picture}",
                  f"http://127.0.0.1:{port}/?darkMode=false&tagFilter={FIGURES}#timeseries"],

@@ -128,6 +128,16 @@ std::vector<std::string> PlacedModel::lost_tasks() {
   return out;
 }
 
+std::vector<std::string> PlacedModel::tasks_started_again() {
+  std::vector<std::string> out;
+  for (const service::TaskReport& report : everybody_->ask(kAskDeadline)) {
+    const auto known = incarnations_.find(report.task);
+    const bool is_known = report.status.ok() && known != incarnations_.end();
+    if (is_known && known->second != report.incarnation) out.push_back(report.task);
+  }
+  return out;
+}
+
 /// Who asks the tasks of some jobs of the cluster how they are.
 Result<std::unique_ptr<service::StatusClient>> PlacedModel::status_of(
     const std::vector<std::string>& jobs) {

@@ -39,6 +39,8 @@ class PlacedModel {
   Status place_again(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
   /// Tasks that do not answer, or are others than when the model was placed; never waits for long.
   std::vector<std::string> lost_tasks();
+  /// Those of them that answer: they have nothing of the model any more.
+  std::vector<std::string> tasks_started_again();
   /// Those that were others the last time that it was placed again.
   [[nodiscard]] const std::vector<std::string>& replaced() const { return replaced_; }
 

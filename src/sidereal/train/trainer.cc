@@ -68,11 +68,9 @@ bool has_one_class(const std::vector<float>& labels) {
 }
 
 /// There was nothing to `use` data for.
-Status no_rows(const data::DataSpec& data, std::string_view use, int64_t skipped,
-               const std::string& first_skipped) {
+Status no_rows(const data::DataSpec& data, std::string_view use) {
   std::string where = data.files.empty() ? "the data" : data.files.front();
   if (data.files.size() > 1) where += fmt::format(" and {} more", data.files.size() - 1);
-  if (skipped > 0) where += fmt::format("; {} rows were left out: {}", skipped, first_skipped);
   return invalid_argument("there is no row to {} in {}", use, where);
 }
 
@@ -119,12 +117,24 @@ class Trainer::Impl {
     do {
       status = train(&fit);
     } while (!status.ok() && (status = recover(std::move(status), &fit)).ok());
-    SR_RETURN_IF_ERROR(status);
+    if (!status.ok()) return explained(status);
     FitResult result = fit.end();
-    if (fit.rows() == 0 && options.epochs > 0) {
-      return no_rows(data, "train on", result.rows_skipped, result.first_skipped);
-    }
+    if (fit.rows() == 0) return no_rows(data, "train on");
     return result;
+  }
+
+  /// `failed`, or what has come before it: a task was started again, which tells those who reach
+  /// it that they know it not.
+  Status explained(const Status& failed) {
+    if (failed.code() != StatusCode::kUnavailable && failed.code() != StatusCode::kAborted) {
+      return failed;
+    }
+    const std::vector<std::string> again = placed_.tasks_started_again();
+    if (again.empty()) return failed;
+    return base::aborted(
+        "{} was started again, and what it held of the model is lost: train on a new connection to "
+        "the cluster, anew or from a checkpoint",
+        base::join(again, ", "));
   }
 
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
@@ -171,9 +181,7 @@ class Trainer::Impl {
     result.rows = totals.rows;
     result.rows_skipped = totals.rows_skipped;
     result.seconds = totals.seconds;
-    if (result.rows == 0) {
-      return no_rows(data, "evaluate on", totals.rows_skipped, totals.first_skipped);
-    }
+    if (result.rows == 0) return no_rows(data, "evaluate on");
     result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
     if (!model_.is_binary) return result;
     SR_RETURN_IF_ERROR(check_finite(scores.scores));
@@ -645,13 +653,19 @@ Result<FitResult> Trainer::fit(const data::DataSpec& data, const FitOptions& opt
   return impl_->fit(data, options, validation);
 }
 Result<EvalResult> Trainer::evaluate(const data::DataSpec& data, const FitOptions& options) {
-  return impl_->evaluate(data, options);
+  auto result = impl_->evaluate(data, options);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<Tensor> Trainer::predict(const data::DataSpec& data, const FitOptions& options) {
-  return impl_->predict(data, options);
+  auto result = impl_->predict(data, options);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<Tensor> Trainer::read_variable(const std::string& name) {
-  return impl_->read_variable(name);
+  auto result = impl_->read_variable(name);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<std::vector<TaskStats>> Trainer::task_stats() { return impl_->ps_stats(); }
 const CompiledModel& Trainer::model() const { return impl_->model(); }
