@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sidereal/resources/pushers.h"
@@ -17,11 +18,11 @@ inline int pushed_by(const Pushers::Pusher& pusher, uint64_t session) {
 }
 
 /// The number of the pusher.
-inline int pusher_of(int pushed_by) { return pushed_by & ((1 << kPusherBits) - 1); }
+inline int pusher_of(int whose) { return whose & ((1 << kPusherBits) - 1); }
 
 /// What tells step `number` from steps of other sessions.
-inline uint64_t step_of(uint64_t number, int pushed_by) {
-  return number ^ (static_cast<uint64_t>(pushed_by >> kPusherBits) * 0x9fb21c651e98df25);
+inline uint64_t step_of(uint64_t number, int whose) {
+  return number ^ (static_cast<uint64_t>(whose >> kPusherBits) * 0x9fb21c651e98df25);
 }
 
 }  // namespace sidereal::resources
