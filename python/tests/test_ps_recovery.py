@@ -152,12 +152,12 @@ def test_pushes_and_rows_that_are_lost_are_said(
         assert it.values()[0] == 2.0
     (back,) = it.coordinator.restored
     assert back.lost_steps == 5 and back.pushed is not None
-    assert back.pushed.rows_of == {"table": 15} and back.lost_rows == 15
+    assert list(back.pushed.rows_of.values()) == [15] and back.lost_rows == 15
     assert back.lost_pushes is not None and back.lost_pushes >= 10
     (line,) = [each.message for each in caplog.records if "was lost and is back" in each.message]
     assert re.search(
         r"what 5 steps pushed to them, 2 to 7: at least 1[05] pushes, with 15 rows of tables "
-        r"\(table: 15\); others", line
+        r"\(table[^ ]*: 15\); others", line
     ), line  # fmt: skip
 
 

@@ -97,8 +97,8 @@ class Step {
   /// has ended.
   void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
 
-  /// Whose step it is, for figures.
-  void set_pushed_by(const resources::PushedBy& whose) { pushed_by_ = whose; }
+  /// Whose step it is, for figures: a number of resources::Pushers.
+  void set_pusher(int pusher) { pusher_ = pusher; }
 
   /// What the lane calls the step: who answers it from another lane says this number.
   void set_number(uint64_t number) { number_ = number; }
@@ -235,7 +235,7 @@ class Step {
   ports::Rendezvous* rendezvous_ = nullptr;
   bool rendezvous_tells_ = false;
   std::span<const ports::TensorSource> peers_;  // Of the outermost step.
-  resources::PushedBy pushed_by_;               // Of the outermost step.
+  int pusher_ = 0;                              // Of the outermost step.
   Trace* trace_ = nullptr;
   int32_t track_ = 0;
   std::string_view label_;

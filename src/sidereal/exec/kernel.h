@@ -19,7 +19,6 @@
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
-#include "sidereal/resources/pushers.h"
 #include "sidereal/sys/disk.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -77,8 +76,8 @@ class KernelContext {
   [[nodiscard]] uint64_t step_id() const;
   /// The closure that the step is, if that may be run again.
   [[nodiscard]] const resources::ClosureKey& closure() const;
-  /// Whose step it is, for figures.
-  [[nodiscard]] const resources::PushedBy& pushed_by() const;
+  /// Whose step it is, for figures: a number of resources::Pushers.
+  [[nodiscard]] int pusher() const;
   /// What the lane that runs the step calls it: see Step::set_number().
   [[nodiscard]] uint64_t number_on_lane() const;
 

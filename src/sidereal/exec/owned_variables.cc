@@ -100,7 +100,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   struct Run {
     uint64_t step = 0;
     resources::ClosureKey closure;
-    resources::PushedBy pushed_by;
+    int pushed_by = 0;
     uint64_t number = 0;  ///< Of the step, on its lane.
     int lane = 0;         ///< That it was first handed to.
     std::vector<Tensor> inputs;
@@ -183,7 +183,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   }
 
   Status compute(Step* step, Run* run) const {
-    step->set_pushed_by(run->pushed_by);
+    step->set_pusher(run->pushed_by);
     step->begin(run->step, run->closure);
     Status status;
     for (size_t i = 0; status.ok() && i < run->inputs.size(); ++i) {
@@ -239,7 +239,7 @@ class OwnedKernel final : public Kernel {
     auto run = std::make_shared<HandedOver::Run>();
     run->step = c.step_id();
     run->closure = c.closure();
-    run->pushed_by = c.pushed_by();
+    run->pushed_by = c.pusher();
     run->number = c.number_on_lane();
     run->lane = variables_.lane();
     for (int i = 0; i < c.num_inputs(); ++i) run->inputs.push_back(c.input(i));

@@ -12,6 +12,7 @@
 #include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
 #include "sidereal/ops/update_rule.h"
+#include "sidereal/resources/pushed_by.h"
 #include "sidereal/resources/row_layout.h"
 
 /// Updates of weights by the rules of optimizers, in place where the step may.
@@ -127,8 +128,8 @@ class UpdateKernel : public Kernel {
       SR_RETURN_IF_ERROR(check_and_apply(c, locked));
       // One that has no lane is of this program alone, which knows how it trains.
       if (changes() && variables_[0]->owner() != nullptr) {
-        const resources::PushedBy& by = c.pushed_by();
-        variables_[0]->staleness()->note_change(by.step(c.step_id()), by.pusher, is_of_rows(),
+        variables_[0]->staleness()->note_change(resources::step_of(c.step_id(), c.pusher()),
+                                                resources::pusher_of(c.pusher()), is_of_rows(),
                                                 rows_);
       }
       return Status();

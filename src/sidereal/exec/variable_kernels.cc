@@ -14,6 +14,7 @@
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/rows.h"
 #include "sidereal/kernels/sparse.h"
+#include "sidereal/resources/pushed_by.h"
 #include "sidereal/tensor/dispatch.h"
 
 /// Kernels of variables that steps share by name; their updates by optimizers are in
@@ -30,7 +31,7 @@ using tensor::Tensor;
 
 /// For figures of how old what a step computes with is. Thread: that of the value.
 void note_read(const KernelContext& c, Variable* variable) {
-  variable->staleness()->note_read(c.pushed_by().step(c.step_id()));
+  variable->staleness()->note_read(resources::step_of(c.step_id(), c.pusher()));
 }
 
 Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
@@ -104,7 +105,7 @@ KernelFactory changing(bool of_rows, F change) {
       return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
         SR_RETURN_IF_ERROR(change(values[0], c));
         if (found->owner() != nullptr) {
-          found->staleness()->note_assignment(c.pushed_by().step(c.step_id()), of_rows,
+          found->staleness()->note_assignment(resources::step_of(c.step_id(), c.pusher()), of_rows,
                                               of_rows ? c.input(1).num_elements() : 0);
         }
         return give(c, *values[0]);

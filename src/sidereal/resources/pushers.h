@@ -1,24 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 /// Whose pushes a task gets.
 namespace sidereal::resources {
-
-/// Whose step something is, for figures. Value type.
-struct PushedBy {
-  int pusher = 0;        ///< A number of Pushers.
-  uint64_t session = 0;  ///< Steps of several sessions may have one number.
-
-  /// What tells step `number` of the session from the steps of others.
-  [[nodiscard]] uint64_t step(uint64_t number) const {
-    return number ^ (session * 0xbf58476d1ce4e5b9);
-  }
-};
 
 /// The workers that figures of pushes tell apart, each by a small number, so that what counts a
 /// push looks nothing up. A number is another worker's once nobody can push with it any more, and

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sidereal/metrics/staleness.h"
+#include "sidereal/resources/pushed_by.h"
 
 namespace sidereal::resources {
 namespace {
@@ -162,6 +163,20 @@ TEST(Pushers, AreOthersWhereThereAreTooMany) {
   held.clear();
   all.set_free(all.gone());
   EXPECT_EQ(all.enter("one more")->number(), 1);
+}
+
+/// The numbers of steps are those of their sessions.
+TEST(PushedBy, TellsStepsOfSessionsApart) {
+  Pushers all;
+  const auto one = all.enter("one");
+  const int here = pushed_by(*one, 0x1234'5678'9abc'def0);
+  const int there = pushed_by(*one, 0x1234'5678'9abc'def1);
+  EXPECT_GE(here, 0);
+  EXPECT_EQ(pusher_of(here), one->number());
+  EXPECT_EQ(pusher_of(there), one->number());
+  EXPECT_NE(step_of(5, here), step_of(5, there));
+  EXPECT_NE(step_of(5, here), step_of(6, here));
+  EXPECT_EQ(pusher_of(pushed_by(*all.enter(""), UINT64_MAX)), Pushers::kOthers);
 }
 
 /// What many steps read meanwhile may be forgotten; it is never mistaken for another one's.
