@@ -1,8 +1,9 @@
 """Makes wheels that need nothing but a Python and NumPy, and checks that they do.
 
-One wheel for each interpreter: scikit-build-core compiles it (the engine only once: all share a
-build folder), for every processor with AVX2 and FMA, and auditwheel puts the libraries it is linked
-with into it and names the oldest C library that it runs with. --check installs each wheel and
+One wheel for each interpreter: scikit-build-core compiles it, for every processor with AVX2 and
+FMA, and auditwheel puts the libraries it is linked with into it and names the oldest C library that
+it runs with. scikit-build-core clears what CMake knows of the shared build folder for each
+interpreter: it is ccache that compiles the engine only once. --check installs each wheel and
 trains with it in roots that have the files of a few of Debian's packages and of nothing else, as a
 user without rights: a session and a training, then the guide's pages (guide_pages.py).
 """
