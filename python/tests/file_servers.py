@@ -16,20 +16,26 @@ class FileServer:
     `is_silent`: requests are taken and not answered."""
 
     def __init__(self, ranges: bool = True) -> None:
+        self.over = threading.Event()
+        self.reset()
+        self.ranges = ranges
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def reset(self) -> None:
+        """As at the beginning: without files, and in order. Who waits for an answer gets none."""
+        self.over.set()
+        self.over = threading.Event()
         self.files: dict[str, bytes] = {}
         self.cuts: set[str] = set()
         self.stalls = False
         self.is_silent = False
         #: Set once something was asked for.
         self.asked = threading.Event()
-        self.ranges = ranges
         #: How many parts of files have been asked for.
         self.parts = 0
-        self.over = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
         self.over.set()

@@ -21,23 +21,31 @@ from sidereal import errors
 from sidereal._rows import Table
 
 
-@pytest.fixture(autouse=True)
-def io_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long enough for a busy machine: tests of silence say less."""
-    monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "60")
+@pytest.fixture(scope="module", autouse=True)
+def one_server() -> Iterator[FileServer]:
+    """The environment is one for all tests, so that they share feeders."""
+    with file_server() as made, pytest.MonkeyPatch.context() as patch:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            patch.delenv(name, raising=False)
+        for name, value in {
+            "AWS_ENDPOINT_URL": made.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+            "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+            # Long enough for a busy machine: tests of silence say less.
+            "SIDEREAL_IO_TIMEOUT_S": "60",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture
+def server(one_server: FileServer) -> Iterator[FileServer]:
+    yield one_server
+    one_server.reset()
 
 
 @pytest.fixture
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return read(spec_of(write(tmp_path_factory.mktemp("csv"), "csv")))
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with file_server() as made:
-        yield made
 
 
 def test_packed_text_that_is_damaged_is_an_error(server: FileServer, tmp_path: Path) -> None:
@@ -127,44 +135,34 @@ def test_a_python_that_is_not_there_is_named(
     assert "day.parquet: '/nowhere/python' cannot be started" in done.stderr
 
 
-@pytest.fixture
-def s3(server: FileServer, monkeypatch: pytest.MonkeyPatch) -> FileServer:
-    for name, value in {
-        "AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    return server
-
-
 @pytest.mark.parametrize("name", ["csv", "parquet", "json_lines", "tfrecord", "npz"])
 def test_http_and_s3_files_are_read(
-    name: str, s3: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
+    name: str, server: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
 ) -> None:
     path = write(tmp_path, name)
-    s3.files[f"/bucket/{path.name}"] = path.read_bytes()
-    same(read(spec_of(f"{s3.url}/bucket/{path.name}")), expected)
+    server.files[f"/bucket/{path.name}"] = path.read_bytes()
+    same(read(spec_of(f"{server.url}/bucket/{path.name}")), expected)
     same(read(spec_of(f"s3://bucket/{path.name}")), expected)
 
 
-def test_patterns_of_a_bucket_find_its_files(s3: FileServer, tmp_path: Path) -> None:
+def test_patterns_of_a_bucket_find_its_files(server: FileServer, tmp_path: Path) -> None:
     text = write(tmp_path, "csv").read_bytes()
     for key in ("/bucket/d/day_1.csv.gz", "/bucket/d/day_2.csv.gz", "/bucket/d/e/day_3.csv.gz"):
-        s3.files[key] = gzip.compress(text)
-    s3.files["/bucket/d/other"] = b""
+        server.files[key] = gzip.compress(text)
+    server.files["/bucket/d/other"] = b""
     assert len(read(spec_of("s3://bucket/d/day_*.csv.gz"))["label"]) == 2 * ROWS
     with pytest.raises(errors.NotFoundError, match=r"no file matches 's3://bucket/d/night_\*'"):
         read(spec_of("s3://bucket/d/night_*"))
 
 
-def test_what_is_not_there_is_named(s3: FileServer) -> None:
-    s3.files["/bucket/x"] = b""
+def test_what_is_not_there_is_named(server: FileServer) -> None:
+    server.files["/bucket/x"] = b""
     with pytest.raises(errors.NotFoundError, match=r"s3://bucket/nothing.csv: there is no such"):
         read(spec_of("s3://bucket/nothing.csv"))
     with pytest.raises(errors.NotFoundError, match=r"/bucket/nothing.csv: there is no such"):
-        read(spec_of(f"{s3.url}/bucket/nothing.csv"))
+        read(spec_of(f"{server.url}/bucket/nothing.csv"))
     with pytest.raises(errors.InvalidArgumentError, match=r"HTTP servers do not list"):
-        read(spec_of(f"{s3.url}/bucket/*.csv"))
+        read(spec_of(f"{server.url}/bucket/*.csv"))
 
 
 def test_a_lost_connection_goes_on_where_it_was(
@@ -201,11 +199,11 @@ SILENT = r"x.csv: the server is silent.*SIDEREAL_IO_TIMEOUT_S"
 
 @pytest.mark.parametrize("scheme", ["http", "s3"])
 def test_a_silent_server_is_not_waited_for(
-    scheme: str, s3: FileServer, monkeypatch: pytest.MonkeyPatch
+    scheme: str, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIDEREAL_IO_TIMEOUT_S", "0.5")
-    s3.is_silent = True
-    url = f"{s3.url}/x.csv" if scheme == "http" else "s3://bucket/x.csv"
+    server.is_silent = True
+    url = f"{server.url}/x.csv" if scheme == "http" else "s3://bucket/x.csv"
     with pytest.raises(errors.DeadlineExceededError, match=SILENT):
         read(spec_of(url))
 
