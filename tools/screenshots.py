@@ -210,7 +210,7 @@ class Maker:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        board = [sys.executable, "-m", "tensorboard.main", "--logdir", self._scratch / "logs"]
+        board = [sys.executable, "-m", "tensorboard.main", "--logdir", str(self._scratch / "logs")]
         server = subprocess.Popen(
             [*board, "--host", "127.0.0.1", "--port", str(port), "--load_fast", "false"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
