@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/task/task.h"
 
 namespace sidereal::service {
 
@@ -133,6 +134,24 @@ void to_proto(int lane, const task::LoopProgress& progress,
     scalar->set_latest_steps(progress.scalars[i].latest_steps);
     scalar->mutable_series()->Assign(series[i].begin(), series[i].end());
   }
+}
+
+Status check_progress(const v1::LoopProgress& given, const task::LoopOptions& options) {
+  if (given.lane() < 0 || given.lane() >= task::Task::kLanesMax) {
+    return base::data_loss("progress of lane {} of a loop", given.lane());
+  }
+  // Passes are those that were begun, then epochs, and the end behind them.
+  const auto is_pass = [&options](int64_t pass) {
+    const auto begun = static_cast<int64_t>(options.started.size());
+    return pass >= 0 && (pass <= begun || pass - begun <= options.epochs);
+  };
+  const auto is_mean = [&](const v1::LoopPassMean& mean) {
+    return is_pass(mean.pass()) && mean.steps() > 0;
+  };
+  if (!is_pass(given.pass()) || !std::ranges::all_of(given.passes(), is_mean)) {
+    return base::data_loss("progress of a pass that a loop does not have");
+  }
+  return {};
 }
 
 void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {

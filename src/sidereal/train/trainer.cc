@@ -308,6 +308,7 @@ class Trainer::Impl {
         std::vector<int64_t> begun(workers->size(), first);
         const auto on_passes = [&](size_t worker, const auto& passes, const auto& positions) {
           for (const task::LoopPassMean& pass : passes) {
+            if (pass.lane >= (*workers)[worker].lanes) continue;  // Said by another program.
             losses.add(schedule.epoch_of(worker, end, static_cast<size_t>(pass.lane), pass.pass),
                        pass.sum, pass.steps);
           }
