@@ -36,13 +36,14 @@ inline Declaration pushed_rows(std::string table) {
                  {{"table", std::move(table)}});
 }
 inline Declaration unsaved_pushes(std::string table) {
-  return gauge(kUnsavedPushesName, Unit::kCount,
-               "Pushes since variables were last saved: what would be lost with the server.",
-               {{"table", std::move(table)}});
+  return gauge(
+      kUnsavedPushesName, Unit::kCount,
+      "Pushes since the latest saving of variables was begun: what would be lost at least.",
+      {{"table", std::move(table)}});
 }
 inline Declaration unsaved_rows(std::string table) {
   return gauge(kUnsavedRowsName, Unit::kCount,
-               "Rows that pushes changed since their table was last saved.",
+               "Rows that pushes changed since the latest saving of their table was begun.",
                {{"table", std::move(table)}});
 }
 

@@ -44,6 +44,12 @@ metrics::HistogramSnapshot Staleness::Seen::snapshot() const {
   return out;
 }
 
+void Staleness::Seen::clear() {
+  for (metrics::Counter& count : counts_) count.set(0);
+  sum_.set(0);
+  max_.set(0);
+}
+
 Staleness::Counted::~Counted() {
   for (const std::atomic<Seen*>& seen : by_pusher) delete seen.load(std::memory_order_relaxed);
 }
@@ -72,9 +78,13 @@ void Staleness::put_aside(std::span<const int> pushers) {
   if (counted == nullptr) return;
   const std::lock_guard lock(counted->mutex);
   for (const int pusher : pushers) {
-    const std::unique_ptr<Seen> gone(
-        counted->by_pusher[static_cast<size_t>(pusher)].exchange(nullptr));
-    if (gone != nullptr) counted->aside.merge(gone->snapshot());
+    // It stays for the next one of this number: an op that was handed to another lane may still
+    // count with it when its step and its pusher have gone.
+    Seen* const seen =
+        counted->by_pusher[static_cast<size_t>(pusher)].load(std::memory_order_acquire);
+    if (seen == nullptr) continue;
+    counted->aside.merge(seen->snapshot());
+    seen->clear();
   }
 }
 

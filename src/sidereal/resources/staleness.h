@@ -77,6 +77,8 @@ class Staleness {
       if (value > max_.value()) max_.set(value);
     }
     [[nodiscard]] metrics::HistogramSnapshot snapshot() const;
+    /// Begins anew. Thread: any; a step that records at this moment may be counted or not.
+    void clear();
 
    private:
     static constexpr size_t kBuckets = 64;
