@@ -590,9 +590,9 @@ class Model:
             )
             self._cluster, self._job = cluster, name
         elif name and name != self._job:
+            job = f"the job '{self._job}'" if self._job else "a job without a name of yours"
             raise FailedPreconditionError(
-                f"this model is on the cluster as the job '{self._job or 'of its own'}'; it cannot "
-                f"become '{name}' there"
+                f"this model is on the cluster as {job}; it cannot become '{name}' there"
             )
         return self._trainer
 

@@ -71,8 +71,10 @@ class Cluster:
 
     def jobs(self) -> list[tuple[str, str]]:
         """(name, user) of what runs."""
-        running = [job for task in tasks_of(self.target) for job in task.get("jobs", [])]
-        return [(job["name"], job["user"]) for job in running]
+        tasks = tasks_of(self.target)
+        if any("jobs" not in task for task in tasks):
+            return [("a task that did not answer", "")]
+        return [(job["name"], job["user"]) for task in tasks for job in task["jobs"]]
 
     def wait_for_jobs(self, wanted: list[tuple[str, str]]) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -93,7 +95,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
     data, remote = planted(256), cluster.remote()
     first, second = small_model(), small_model()
     first.fit(data, cluster=remote, verbose=False, name="ads")
-    assert cluster.jobs() == [("ads", "bob")]
+    cluster.wait_for_jobs([("ads", "bob")])
     with pytest.raises(errors.AlreadyExistsError) as refused:
         second.fit(data, cluster=remote, verbose=False, name="ads")
     for part in [
@@ -115,7 +117,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
 
 def test_the_name_is_free_when_its_program_was_killed(cluster: Cluster) -> None:
     program = cluster.alice()
-    assert cluster.jobs() == [("ads", "alice")]
+    cluster.wait_for_jobs([("ads", "alice")])
     program.kill()
     program.wait()
     cluster.wait_for_jobs([])
@@ -144,7 +146,7 @@ def test_a_job_is_taken_over_with_its_checkpoints(cluster: Cluster) -> None:
     assert said.startswith("FailedPreconditionError"), said
     assert "the job 'ads' was taken over by bob on host " in said
     assert f"process {os.getpid()} (" in said
-    assert cluster.jobs() == [("ads", "bob")]
+    cluster.wait_for_jobs([("ads", "bob")])
 
 
 def test_a_session_that_was_taken_over_changes_nothing_any_more(cluster: Cluster) -> None:
@@ -197,7 +199,7 @@ def test_the_command_line_names_jobs_and_takes_them_over(cluster: Cluster, tmp_p
     said = program.communicate(timeout=PATIENCE_S)[0]
     assert "the job 'ads' was taken over by bob on host " in said
     assert "sidereal train --data" in said
-    assert cluster.jobs() == []
+    cluster.wait_for_jobs([])
 
 
 def test_take_over_needs_a_name(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from .config import ConfigProto
@@ -92,6 +93,7 @@ class ChiefSessionCreator(SessionCreator):
             init_fn=None if init_fn is None else lambda session: init_fn(scaffold, session),
         )
         self._has_begun = True
+        self._config = _without_taking_over(self._config)
         return session
 
     def _end(self) -> None:
@@ -131,9 +133,20 @@ class WorkerSessionCreator(SessionCreator):
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold, self._recovery_wait_secs)
-        return self._session_manager.wait_for_session(
+        session = self._session_manager.wait_for_session(
             self._master, config=self._config, max_wait_secs=self.max_wait_secs
         )
+        self._config = _without_taking_over(self._config)
+        return session
+
+
+def _without_taking_over(config: ConfigProto | None) -> ConfigProto | None:
+    """For the next sessions: who has taken the job over from this program since may keep it."""
+    if config is None or not config.take_over:
+        return config
+    config = copy.copy(config)
+    config.take_over = False
+    return config
 
 
 def _manager_for(scaffold: Scaffold, recovery_wait_secs: float = 30) -> SessionManager:

@@ -78,6 +78,7 @@ void JobLeases::ended(uint64_t lease, bool is_orderly) {
     return;
   }
   found->second.has_left = true;
+  found->second.left = ++left_;
   forget_some_that_left();
 }
 
@@ -87,8 +88,8 @@ void JobLeases::forget_some_that_left() {
   if (left <= kLeftMax) return;
   const auto oldest =
       std::min_element(by_name_.begin(), by_name_.end(), [](const auto& a, const auto& b) {
-        return std::pair(!a.second.has_left, a.second.job.since_s) <
-               std::pair(!b.second.has_left, b.second.job.since_s);
+        return std::pair(!a.second.has_left, a.second.left) <
+               std::pair(!b.second.has_left, b.second.left);
       });
   if (!oldest->second.successor) by_name_.erase(oldest);
 }

@@ -40,12 +40,14 @@ class JobLeases {
     uint64_t lease = 0;
     RunningJob job;
     bool has_left = false;  ///< Its program has died; nobody has ended what it had begun.
+    uint64_t left = 0;      ///< Which one that was: the 1st, 2nd, ... of all.
     std::optional<JobHolder> successor = std::nullopt;  ///< Who ends it just now.
   };
   void forget_some_that_left();
 
   mutable std::mutex mutex_;
   std::map<std::string, Entry> by_name_;
+  uint64_t left_ = 0;
 };
 
 /// What belongs to leases on one task, whoever granted them.

@@ -91,11 +91,15 @@ TEST_F(JobLeasesTest, are_taken_over_after_all_of_the_job_has_ended) {
   EXPECT_THAT(running(), ElementsAre("a of bob"));
 }
 
-TEST_F(JobLeasesTest, of_programs_that_died_are_forgotten_the_oldest_first) {
+TEST_F(JobLeasesTest, of_programs_that_died_are_forgotten_the_first_to_die_first) {
+  ASSERT_TRUE(grant(by("alice", "long"), 5000).ok());  // It runs longer than all others.
   for (uint64_t i = 1; i <= 1000; ++i) {
     ASSERT_TRUE(grant(by("alice", std::to_string(i)), i).ok());
     leases_.ended(i, /*is_orderly=*/false);
   }
+  leases_.ended(5000, /*is_orderly=*/false);
+  ASSERT_TRUE(grant(by("bob", "long"), 5001).ok());
+  EXPECT_EQ(ended_.size(), 1);
   for (uint64_t i = 1; i <= 1000; ++i) {
     ASSERT_TRUE(grant(by("bob", std::to_string(i)), 1000 + i).ok());
   }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/master/master_session.h"
@@ -44,6 +45,8 @@ constexpr milliseconds kAskTasks(10'000);
 constexpr milliseconds kWaitForTasks(600'000);
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
+/// Of why a lease has ended.
+constexpr size_t kWhyBytes = 4096;
 
 milliseconds or_else(int64_t ms, milliseconds otherwise) {
   return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
@@ -342,7 +345,11 @@ class MasterService::Impl final : public Base {
 
   grpc::Status EndLease(grpc::ServerContext*, const v1::EndLeaseRequest* request,
                         v1::EndLeaseReply*) override {
-    const Status why = task::from_proto(request->why());
+    Status why = task::from_proto(request->why());
+    // Each task keeps it, and logs it.
+    if (!why.ok()) {
+      why = base::make_status(why.code(), base::message_text(base::message_of(why), kWhyBytes));
+    }
     if (request->lease() == 0 || (request->has_why() && why.ok())) {
       return made(base::invalid_argument("a lease is to end, and it is not said which, or why"));
     }

@@ -282,10 +282,12 @@ class Session::Impl {
     });
     keep_alive_.TryCancel();
     keep_alive_ended_.wait(nullptr, [] {});
+    // Who took over its job has ended it, and its calls have said so.
+    const bool is_held = job_lease_ != nullptr && job_lease_->is_held();
+    const bool was_taken =
+        options_.lease != 0 && !is_held && status.code() == StatusCode::kFailedPrecondition;
     // Only now: another job of the name finds nothing of this one.
     job_lease_ = nullptr;
-    // Who took over its job has ended it, and its calls have said so.
-    const bool was_taken = options_.lease != 0 && status.code() == StatusCode::kFailedPrecondition;
     return was_taken ? Status() : status;
   }
 
