@@ -45,7 +45,8 @@ class Staleness:
             total_before, before = self._before.get(tag, (0, {}))
             self._before[tag] = total, counts
             lately = {where: count - before.get(where, 0) for where, count in counts.items()}
-            if min(lately.values()) < 0:  # Of a server that was started again.
+            fewer = any(counts.get(where, 0) < number for where, number in before.items())
+            if fewer or total < total_before:  # Of a server, or a worker, that is another one.
                 lately, total_before = counts, 0
             number = sum(lately.values())
             if not number:

@@ -44,10 +44,13 @@ class UnsavedPushes:
         #: By task, the latest life last: its incarnation, and what it said last.
         self._lives: dict[str, dict[int, _Tables]] = {}
         self._ended = threading.Event()
-        weakref.finalize(self, self._ended.set)
-        threading.Thread(
+        thread = threading.Thread(
             target=_ask_on, args=(weakref.ref(self), self._ended), daemon=True, name="unsaved"
-        ).start()
+        )
+        thread.start()
+        # At the exit of the program too: a thread that comes back from a call of the engine when
+        # there is no interpreter any more ends the process.
+        weakref.finalize(self, _end, self._ended, thread)
 
     def close(self) -> None:
         """Asks no more."""
@@ -85,8 +88,11 @@ class UnsavedPushes:
                 break
             now = self.look().get(task)
         with self._lock:
+            if now is None:  # Nobody can say later which of them were lost now.
+                self._lives.pop(task, None)
+                return None
             lives = self._lives.get(task, {})
-            if now is None or len(lives) < 2:
+            if len(lives) < 2:
                 return None
             lost = [lives.pop(incarnation) for incarnation in list(lives) if incarnation != now]
         tables: _Tables = {}
@@ -98,6 +104,12 @@ class UnsavedPushes:
             sum(pushes for pushes, _ in tables.values()),
             {table: rows for table, (_, rows) in sorted(tables.items()) if table and rows},
         )
+
+
+def _end(ended: threading.Event, thread: threading.Thread) -> None:
+    ended.set()
+    if thread is not threading.current_thread():
+        thread.join()  # What it asks has a deadline.
 
 
 def _ask_on(unsaved: weakref.ref[UnsavedPushes], ended: threading.Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from strategies import cluster_fixture
 import sidereal.v1 as tf
 from sidereal import SecurityOptions
 from sidereal._native import StatusClient
+from sidereal._staleness import Staleness
 
 cluster = cluster_fixture(1, 2, ["grpc", "star_server"])
 
@@ -189,3 +190,26 @@ def test_what_a_hook_cannot_be() -> None:
             tf.train.StalenessHook("grpc://x", output_dir="logs", **wrong)
     with pytest.raises(ValueError, match="exactly one of output_dir and summary_writer"):
         tf.train.StalenessHook("grpc://x")
+
+
+def means_of(summaries: Iterable[Any]) -> list[float]:
+    values = [value for summary in summaries for value in summary.value]
+    return [v.tensor.float_val[0] for v in values if not v.tag.startswith("histogram_of_")]
+
+
+def test_the_mean_is_that_of_the_same_worker() -> None:
+    """A worker whose session begins anew is counted from nothing, and not below it."""
+
+    class Said:
+        figures: list[Any]
+
+        def staleness(self, _: float) -> list[Any]:
+            return self.figures
+
+    staleness = Staleness("grpc://localhost:1")
+    said = Said()
+    staleness._client = said  # type: ignore[assignment]
+    said.figures = [("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
+    assert means_of(staleness.summaries()) == [3.0]
+    said.figures = [("w", "/job:worker/task:0", 8, [(2, 2, 4)])]
+    assert means_of(staleness.summaries()) == [2.0]
