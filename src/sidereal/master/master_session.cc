@@ -544,8 +544,18 @@ task::DataChannels* MasterSession::data_channels() const {
 Result<std::shared_ptr<Link>> MasterSession::link_to(const std::string& task) {
   const std::lock_guard lock(mutex_);
   const auto found = attached_.find(task);
-  if (found == attached_.end()) return base::internal("{} is not attached", task);
+  if (found == attached_.end()) {
+    return closed_.ok() ? base::internal("{} is not attached", task) : closed_;
+  }
   return found->second.link;
+}
+
+/// A task that the session has just left says that it does not know it: why it has left is what
+/// its client is to hear.
+Status MasterSession::unless_closed(const Status& status) {
+  if (status.code() != StatusCode::kAborted) return status;
+  const std::lock_guard lock(mutex_);
+  return closed_.ok() ? status : closed_;
 }
 
 Result<std::vector<size_t>> MasterSession::feeds_of(
@@ -683,7 +693,7 @@ void MasterSession::make_waiting_plans() {
       continue;
     }
     forget(request);
-    request->finish({.status = plan.status()});
+    request->finish({.status = unless_closed(plan.status())});
   }
 }
 
@@ -713,6 +723,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
       std::make_shared<StepRun>(plan.parts, plan.fetches, context_->new_alarm,
                                 [self = shared_from_this(), request](StepResult result) {
                                   self->forget(request);
+                                  result.status = self->unless_closed(result.status);
                                   request->finish(std::move(result));
                                 });
   if (ready.ok()) ready = request->begin(run);
