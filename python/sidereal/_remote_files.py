@@ -51,7 +51,7 @@ def needed(module: str, path: str) -> Any:
         package = module.split(".")[0]
         raise errors.FailedPreconditionError(
             f"{path}: reading it needs the package {package}, which is not installed "
-            f"({error}): pip install 'sidereal-ps[data]'"
+            f"({error}): pip install {package}"
         ) from None
 
 

@@ -81,7 +81,9 @@ def test_the_bench_of_coordinators_schedules_over_grpc_and_lanes(tmp_path: Path)
 
 
 def test_the_bench_of_a_job_trains_by_a_coordinator_and_by_fit(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "tensorflow", "--alone", "--protocols", "star_server")
+    rows = rows_of(
+        tmp_path, "tensorflow", "--alone", "--protocols", "star_server", parts=("job",)
+    )
     assert [row["side"] for row in rows if row["ours"] > 0 and row["cpu_ms"] > 0] == [
         f"{side}, {kind}"
         for side in ("star_server", "star_server, bfloat16")
@@ -143,7 +145,9 @@ def test_the_bench_of_quality_keeps_trials_out_of_figures(arguments: list[str], 
 
 @NEEDS_TENSORFLOW
 def test_the_bench_of_a_job_trains_beside_tensorflow(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, "tensorflow", "--only", "deepfm_job", "--protocols", "star_server")
+    rows = rows_of(
+        tmp_path, "tensorflow", "--only", "deepfm_job", "--protocols", "star_server", parts=("job",)
+    )
     assert [row["side"] for row in rows if row["ratio"] > 0][:3] == [
         "TensorFlow, grpc, a step a call",
         "TensorFlow, grpc, ten a call",

@@ -61,7 +61,7 @@ def ages(shape: tuple[int, ...] = (1,)) -> sr.Model:
         (lambda m: m.fit({}, epochs=2.0), ["fit(): epochs is 2.0"]),
         (lambda m: m.fit({}, batch_size=None), ["batch_size is None"]),
         (lambda m: m.fit({}, learning_rate_decay="x"), ["learning_rate_decay is 'x'"]),
-        (lambda m: m.fit([1, 2]), ["data is list", "ids int64[?,4]", "a DataFrame"]),
+        (lambda m: m.fit([1, 2]), ["batch 0 is int", "ids int64[?,4]", "a dict of arrays"]),
         (lambda m: m.compile(m, loss=3), ["compile(): loss is 3", "a name"]),
         (lambda m: m.compile(m, metrics=["auc"]), ["'metrics'", "keras.Model takes metrics"]),
         (lambda m: sr.LocalCluster(ps=["a"]), ["LocalCluster(): ps is ['a']"]),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from event_files import accumulated, values_of
 from strategies import cluster_fixture
@@ -194,7 +195,11 @@ def test_what_a_hook_cannot_be() -> None:
 
 def means_of(summaries: Iterable[Any]) -> list[float]:
     values = [value for summary in summaries for value in summary.value]
-    return [v.tensor.float_val[0] for v in values if not v.tag.startswith("histogram_of_")]
+    return [
+        float(np.frombuffer(value.tensor.tensor_content, "f4")[0])
+        for value in values
+        if not value.tag.startswith("histogram_of_")
+    ]
 
 
 def test_the_mean_is_that_of_the_same_worker() -> None:
