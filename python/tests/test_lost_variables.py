@@ -401,3 +401,18 @@ def test_launch_starts_it_and_the_chief_restores_it(tmp_path: Path, protocol: st
     ended = re.findall(r"^\[(.*)\] ended at (\d+)$", finished.stdout, re.MULTILINE)
     assert sorted(name for name, _ in ended) == ["chief 0", "worker 0"]
     assert all(int(step) >= 390 for _, step in ended), output
+
+
+def test_who_asks_for_what_is_not_saved_ends_before_the_interpreter() -> None:
+    program = """if True:
+        import atexit, threading
+        names = lambda: [one.name for one in threading.enumerate() if one.name == "unsaved"]
+        atexit.register(lambda: print(names()))  # Called after what is registered later.
+        from sidereal._unsaved import UnsavedPushes
+        kept = UnsavedPushes("grpc://127.0.0.1:1", ["ps"])
+        assert names()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and done.stdout == "[]\n", done
