@@ -108,17 +108,25 @@ def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
 def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
     file, at = unpacked(file), 0
     while head := file.read(12):
+        # The checksum first: what is no length may be of any size.
+        if len(head) == 12 and masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+            raise errors.DataLossError(
+                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or "
+                "damaged; fetch or write the file again"
+            )
         size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
         body = file.read(size + 4) if len(head) == 12 else b""
         if len(head) < 12 or len(body) < size + 4:
             raise errors.DataLossError(
                 f"{path}: the record at byte {at} is cut off; fetch or write the file again"
             )
-        if masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+        record = body[:size]
+        if masked_crc(record) != struct.unpack("<I", body[size:])[0]:
             raise errors.DataLossError(
-                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or damaged"
+                f"{path}: the record at byte {at} is damaged (its checksum is another); fetch or "
+                "write the file again"
             )
-        yield body[:size]
+        yield record
         at += 16 + size
 
 

@@ -128,6 +128,17 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         spec_of(write(tmp_path, "parquet"), label="klick").inspect()
 
 
+@pytest.mark.parametrize("place, said", [(3, "no record"), (14, "damaged")])
+def test_records_are_checked_before_they_are_used(place: int, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "tfrecord")
+    content = bytearray(path.read_bytes())
+    second = 16 + int.from_bytes(content[:8], "little")
+    content[second + place] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(errors.DataLossError, match=f"day.tfrecord: .*byte {second} .*{said}.*again"):
+        list(_table_readers.batches(str(path), "tfrecord"))
+
+
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("csv", "tsv")])
 def test_a_file_that_is_cut_short_is_an_error(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, name)
