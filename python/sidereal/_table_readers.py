@@ -26,6 +26,10 @@ from .records import masked_crc
 CHUNK_ROWS = 1 << 16
 #: Bytes of text that become a batch.
 _TEXT_BLOCK = 8 << 20
+#: Bytes of cells that become a piece of text at most, where they are of several rows.
+_PIECE_BYTES = 4 << 20
+#: Bytes of records that become a batch.
+_RECORDS_BYTES = 8 << 20
 #: Examples that are looked at to know which features there are.
 _EXAMPLES_SEEN = 256
 
@@ -52,7 +56,8 @@ def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) 
     except arrow.ArrowInvalid:
         file.seek(0)
         batches: Any = arrow.ipc.open_stream(file)
-        yield from ((_selected(batch, columns), 0.0) for batch in batches)
+        for batch in batches:
+            yield from ((part, 0.0) for part in _cut(_selected(batch, columns), rows))
         return
     for i in range(found.num_record_batches):
         batch = _selected(found.get_batch(i), columns)
@@ -170,11 +175,22 @@ def _features(examples: Sequence[bytes]) -> dict[str, Any]:
     return found
 
 
+def _some(records: Iterator[bytes], rows: int) -> list[bytes]:
+    """The next records, at most so many, and not many more bytes than a batch should have."""
+    found, size = list[bytes](), 0
+    for record in itertools.islice(records, rows):
+        found.append(record)
+        size += len(record)
+        if size >= _RECORDS_BYTES:
+            break
+    return found
+
+
 def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     size, done = max(size_of(path), 1), 0
     records, features = _records(file, path), dict[str, Any]()
-    while some := list(itertools.islice(records, rows)):
+    while some := _some(records, rows):
         if not features:
             try:
                 features = _features(some[:_EXAMPLES_SEEN])
@@ -334,45 +350,100 @@ def batches(
         ) from None
 
 
-def text_cells(batch: Any) -> Any:
-    """A batch whose cells CSV can write: lists with "|" between their values, structs as columns
-    "a.b", and what is no number empty."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+def flat_columns(batch: Any) -> list[tuple[str, Any]]:
+    """The columns of a batch or table as arrays, structs as a column "a.b" for each field."""
+    arrow = needed("pyarrow", "")
     table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
-    types = arrow.types
-    while any(types.is_struct(field.type) for field in table.schema):
+    while any(arrow.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
-    columns = []
-    for name, column in zip(table.column_names, table.columns):
-        kind = column.type
-        if types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
-            kind = column.type
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            cells = compute.cast(column, arrow.list_(arrow.string()))
-            column = compute.binary_join(cells, "|")
-        elif types.is_boolean(kind):
-            column = column.cast(arrow.int8())
-        elif types.is_floating(kind):
-            wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
-            column = compute.if_else(compute.is_nan(wide), None, wide)
-        elif types.is_map(kind) or types.is_union(kind):
-            raise errors.InvalidArgumentError(
-                f"column '{name}' is {kind}, which is no number, text or list of them; leave it out"
-            )
-        columns.append(column)
-    return arrow.table(columns, names=table.column_names)
+    return [
+        (name, column.combine_chunks()) for name, column in zip(table.column_names, table.columns)
+    ]
 
 
-def text_of(batch: Any, delimiter: str, header: bool) -> bytes:
-    """A batch as CSV."""
+def cells_of(column: Any) -> Any:
+    """An array whose cells CSV can write, numbers or text: lists with "|" between their values, and
+    what is no number empty. None of one that is neither: maps, lists of structs, unions."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    kind, types = column.type, arrow.types
+    if isinstance(kind, arrow.BaseExtensionType):
+        return cells_of(column.storage)
+    if types.is_dictionary(kind):
+        return cells_of(column.cast(kind.value_type))
+    if types.is_map(kind):
+        return None
+    if any(is_kind(kind) for is_kind in _kinds_of_lists(types)):
+        return _joined(column)
+    if types.is_boolean(kind):
+        return column.cast(arrow.int8())
+    if types.is_floating(kind):
+        wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
+        return compute.if_else(compute.is_nan(wide), None, wide)
+    if types.is_large_binary(kind):
+        return column.view(arrow.large_string())
+    if types.is_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        # Bytes need not be UTF-8: no cast to text, which looks at that.
+        return column.cast(arrow.binary()).view(arrow.string())
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind):
+        return column
+    if types.is_integer(kind) or types.is_decimal(kind):
+        return column
+    try:
+        return column.cast(arrow.string())
+    except arrow.ArrowNotImplementedError:
+        return None
+
+
+def _kinds_of_lists(types: Any) -> Sequence[Callable[[Any], bool]]:
+    return (
+        types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view,
+        types.is_large_list_view,
+    )  # fmt: skip
+
+
+def _joined(column: Any) -> Any:
+    """Lists as texts. A value that is missing is an empty one: the others keep their places."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    values = cells_of(compute.list_flatten(column))
+    if values is None:
+        return None
+    texts = compute.fill_null(values.cast(arrow.large_string()), "")
+    counts = compute.fill_null(compute.list_value_length(column), 0).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    lists = arrow.LargeListArray.from_arrays(
+        arrow.array(offsets, arrow.int64()), texts, mask=column.is_null()
+    )
+    return compute.binary_join(lists, arrow.scalar("|", arrow.large_string()))
+
+
+def text_pieces(batch: Any, delimiter: str, header: bool) -> Iterator[bytes]:
+    """A batch as CSV, in pieces of a few MiB. A column whose cells are no text is left out, as if
+    the table had none of its name."""
+    arrow = needed("pyarrow", "")
+    columns = [(name, cells_of(column)) for name, column in flat_columns(batch)]
+    known = [(name, cells) for name, cells in columns if cells is not None]
+    table = arrow.table([cells for _, cells in known], names=[name for name, _ in known])
+    if header:
+        names = [_quoted(name, delimiter) for name in table.column_names]
+        yield delimiter.join(names).encode() + b"\n"
+    for part in _pieces(table):
+        yield _text_of(part, delimiter)
+
+
+def _pieces(table: Any) -> Iterator[Any]:
+    """The rows of a table, of so many that they are small: cells may be of any size."""
+    if table.nbytes <= _PIECE_BYTES or table.num_rows < 2:
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from _pieces(table.slice(0, half))
+    yield from _pieces(table.slice(half))
+
+
+def _text_of(table: Any, delimiter: str) -> bytes:
     csv, arrow = needed("pyarrow.csv", ""), needed("pyarrow", "")
-    table = text_cells(batch)
     for quoting in ("none", "needed"):
         out = io.BytesIO()
-        if header:
-            names = [_quoted(name, delimiter) for name in table.column_names]
-            out.write(delimiter.join(names).encode() + b"\n")
         options = csv.WriteOptions(
             include_header=False, delimiter=delimiter, quoting_style=quoting, batch_size=8192
         )
@@ -435,6 +506,6 @@ def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
 
 
 __all__ = [
-    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
-    "text_of", "unpacked", "written",
+    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "cells_of", "damaged",
+    "flat_columns", "is_table", "text_pieces", "unpacked", "written",
 ]  # fmt: skip

@@ -65,6 +65,76 @@ def test_lists_missing_cells_and_bools_are_cells_of_csv(tmp_path: Path) -> None:
     same(read(spec_of(tmp_path / "x.parquet", **options)), expected)
 
 
+def text_of(batch: Any) -> bytes:
+    return b"".join(_table_readers.text_pieces(batch, ",", True))
+
+
+def test_what_is_missing_in_a_list_is_an_empty_value() -> None:
+    kinds: list[tuple[str, list[Any], Any]] = [
+        ("a", [["x", None, "y"], None, []], pa.list_(pa.string())),
+        ("b", [[True, False], [None], [True]], pa.list_(pa.bool_())),
+        ("c", [[1.5, float("nan")], [2.0, 3.0], None], pa.list_(pa.float64(), 2)),
+        ("d", [[None, 1], [], [2]], pa.large_list(pa.int32())),
+    ]
+    table = pa.table({name: pa.array(cells, kind) for name, cells, kind in kinds})
+    expected = b"a,b,c,d\nx||y,1|0,1.5|,|1\n,,2|3,\n,1,,2\n"
+    assert text_of(table).replace(b'""', b"") == expected
+    assert text_of(table.slice(1)).splitlines()[1:] == text_of(table).splitlines()[2:]
+
+
+def test_columns_that_are_no_text_stop_nobody(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "click": [0, 1],
+            "price": [1.0, 2.0],
+            "raw": pa.array([b"\xff", b"b"], pa.binary()),
+            "seen": pa.array(["a", "b"], pa.string_view()),
+            "map": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int8())),
+            "structs": [[{"n": 1}], []],
+        }
+    )
+    path = tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as file:
+        file.write_table(table)
+    assert text_of(table) == b"click,price,raw,seen\n0,1,\xff,a\n1,2,b,b\n"
+    assert read(spec_of(path))["dense"][:, 0].tolist() == [1, 2]
+    with pytest.raises(errors.InvalidArgumentError, match="'map'.*click, price, raw, seen"):
+        spec_of(path, categorical=["map"]).inspect()
+    batch = next(iter(sr.data.TableDataset(path, 2)))
+    assert list(batch) == ["click", "price", "raw", "seen"]
+    assert batch["raw"].numpy().tolist() == [b"\xff", b"b"]
+    with pytest.raises(errors.InvalidArgumentError, match="x.arrow: column 'structs' is list"):
+        sr.data.TableDataset(path, 2, ["click", "structs"])
+
+
+def test_pieces_of_text_are_small_however_large_cells_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, words = "x" * (1 << 20), pa.array(["a", "b" * (8 << 20)])
+    table = pa.table(
+        {
+            "click": [0] * 1000 + [1] * 20,
+            "text": [""] * 1000 + [large] * 20,
+            # What all rows share is not counted for each.
+            "word": pa.DictionaryArray.from_arrays(pa.array([0] * 1020), words),
+        }
+    )
+    pieces = list(_table_readers.text_pieces(table, ",", True))
+    assert max(map(len, pieces)) < 5 << 20
+    assert len(pieces) < 30
+    assert b"".join(pieces).count(b"\n") == 1021
+    path = tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "arrow", None, 300)]
+    assert found == [300, 300, 300, 120]
+    monkeypatch.setattr(_table_readers, "_RECORDS_BYTES", 1000)
+    path = write(tmp_path, "tfrecord")
+    found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "tfrecord")]
+    assert sum(found) == ROWS
+    assert max(found) < 20
+
+
 @pytest.mark.parametrize("name", ["parquet", "json_lines"])
 def test_shards_have_each_row_once(name: str, tmp_path: Path) -> None:
     spec = spec_of(write(tmp_path, name))
