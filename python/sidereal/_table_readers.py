@@ -44,9 +44,12 @@ def _parquet(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int
     parquet = needed("pyarrow.parquet", path)
     found = parquet.ParquetFile(file, pre_buffer=True)
     total, done = max(found.metadata.num_rows, 1), 0
-    for batch in found.iter_batches(rows, columns=None if columns is None else list(columns)):
+    names = None if columns is None else list(columns)
+    for batch in found.iter_batches(rows, columns=names):
         done += batch.num_rows
         yield batch, done / total
+    if not done:
+        yield _without_rows(found.read(columns=names).schema), 1.0
 
 
 def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
@@ -55,10 +58,12 @@ def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) 
         found = arrow.ipc.open_file(file)
     except arrow.ArrowInvalid:
         file.seek(0)
-        batches: Any = arrow.ipc.open_stream(file)
-        for batch in batches:
+        stream: Any = arrow.ipc.open_stream(file)
+        yield _selected(_without_rows(stream.schema), columns), 0.0
+        for batch in stream:
             yield from ((part, 0.0) for part in _cut(_selected(batch, columns), rows))
         return
+    yield _selected(_without_rows(found.schema), columns), 0.0
     for i in range(found.num_record_batches):
         batch = _selected(found.get_batch(i), columns)
         yield from ((part, (i + 1) / found.num_record_batches) for part in _cut(batch, rows))
@@ -68,6 +73,8 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
     orc = needed("pyarrow.orc", path)
     found = orc.ORCFile(file)
     names = None if columns is None else list(columns)
+    if not found.nrows:
+        yield _without_rows(found.read(columns=names).schema), 1.0
     for i in range(found.nstripes):
         batch = found.read_stripe(i, columns=names)
         yield from ((part, (i + 1) / found.nstripes) for part in _cut(batch, rows))
@@ -255,9 +262,9 @@ def _of_arrays(
         )
     count = next(iter(sizes.values()), 0)
     names = list(flat) if columns is None else list(columns)
-    for begin in range(0, count, rows):
+    for begin in range(0, max(count, 1), rows):
         part = {name: arrow.array(flat[name][begin : begin + rows]) for name in names}
-        yield arrow.record_batch(part), min((begin + rows) / count, 1.0)
+        yield arrow.record_batch(part), min((begin + rows) / max(count, 1), 1.0)
 
 
 def _text(delimiter: str) -> Callable[..., Batches]:
@@ -268,6 +275,7 @@ def _text(delimiter: str) -> Callable[..., Batches]:
             unpacked(file), parse_options=csv.ParseOptions(delimiter=delimiter),
             read_options=csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
         )  # fmt: skip
+        yield _without_rows(found.schema), 0.0
         yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
 
     return read
@@ -296,6 +304,13 @@ def _selected(batch: Any, columns: Sequence[str] | None, fills: bool = False) ->
             if name not in batch.column_names:
                 batch = batch.append_column(name, arrow.nulls(batch.num_rows, arrow.string()))
     return batch.select(list(columns))
+
+
+def _without_rows(schema: Any) -> Any:
+    """A batch of a file that may have none: what columns there are is known all the same."""
+    arrow = needed("pyarrow", "")
+    columns = [arrow.nulls(0, field.type) for field in schema]
+    return arrow.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _cut(batch: Any, rows: int) -> Iterator[Any]:
@@ -334,7 +349,8 @@ def _is_of_content(path: str, error: OSError) -> bool:
 def batches(
     path: str, format: str, columns: Sequence[str] | None = None, rows: int = CHUNK_ROWS
 ) -> Batches:
-    """The rows of a file, at most so many in a batch. Errors name the file."""
+    """The rows of a file, at most so many in a batch; a batch may have none, so that a file without
+    rows says its columns. Errors name the file."""
     try:
         with open_file(path) as file:
             yield from READERS[format](file, path, columns, rows)

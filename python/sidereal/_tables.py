@@ -89,6 +89,8 @@ class TableDataset(Dataset):
             for name in mine:
                 kind, path, _ = _native.table_file(name)
                 for batch, _ in batches(path, kind, columns, rows):
+                    if not batch.num_rows:
+                        continue
                     found = arrays_of(batch, path, fill or {}, columns or ())
                     if every > 1:
                         begin = (index - before) % every

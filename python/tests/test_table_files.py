@@ -127,12 +127,31 @@ def test_pieces_of_text_are_small_however_large_cells_are(
     with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
     found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "arrow", None, 300)]
-    assert found == [300, 300, 300, 120]
+    assert found == [0, 300, 300, 300, 120]
     monkeypatch.setattr(_table_readers, "_RECORDS_BYTES", 1000)
     path = write(tmp_path, "tfrecord")
     found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "tfrecord")]
     assert sum(found) == ROWS
     assert max(found) < 20
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FORMATS if name not in ("json_lines", "tfrecord")]
+)
+def test_a_file_without_rows_has_columns(
+    name: str, tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    for folder, rows in (("a", {key: value[:0] for key, value in rows_of().items()}), ("b", None)):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder, name, rows)
+    (empty,) = (tmp_path / "a").iterdir()
+    (full,) = (tmp_path / "b").iterdir()
+    for files in ((empty, full), (full, empty)):
+        same(read(spec_of(*files)), expected)
+        batches = list(sr.data.TableDataset(list(files), 64, ["price"]))
+        assert [len(batch["price"]) for batch in batches] == [64, 36]
+    with pytest.raises(errors.InvalidArgumentError, match="day.*: there are no rows"):
+        sr.data.TableDataset(empty, 10)
 
 
 @pytest.mark.parametrize("name", ["parquet", "json_lines"])
