@@ -3,6 +3,7 @@ and out of tables in memory."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import itertools
@@ -26,6 +27,8 @@ from .records import masked_crc
 CHUNK_ROWS = 1 << 16
 #: Bytes of text that become a batch.
 _TEXT_BLOCK = 8 << 20
+#: From here on doubles have an exponent in their text, and soon are no longer exact.
+_LARGE = 10**15
 #: Bytes of cells that become a piece of text at most, where they are of several rows.
 _PIECE_BYTES = 4 << 20
 #: Bytes of records that become a batch.
@@ -82,22 +85,128 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
 
 def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     """Types are those that each block of lines has; the first one says which columns there are."""
-    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
-    size, line = max(size_of(path), 1), 0
-    names = None if columns is None else list(columns)
+    arrow, size, line = needed("pyarrow", path), max(size_of(path), 1), 0
+    kinds: dict[str, Any] = {}
     file = unpacked(file)
     while block := file.read(_TEXT_BLOCK):
         block += file.readline()
-        options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
-        try:
-            table = reader.read_json(arrow.BufferReader(block), read_options=options)
-        except arrow.ArrowInvalid as error:
-            raise errors.InvalidArgumentError(_wrong_line(path, line, block, error)) from None
+        table = _table_of_lines(block, path, line)
         line += block.count(b"\n")
-        names = names or table.column_names
-        part = _selected(table, names, fills=True).combine_chunks()
+        if columns is not None:
+            kept = {name: arrow.string() for name in columns}
+            table = _filled(dict(zip(table.column_names, table.columns)), kept, table.num_rows)
+        # Structs may have other fields in the next block.
+        found = dict(flat_columns(table))
+        kinds = kinds or {name: column.type for name, column in found.items()}
+        part = _filled(found, kinds, table.num_rows).combine_chunks()
         for batch in part.to_batches(max_chunksize=rows):
             yield batch, min(file.tell() / size, 1.0)
+
+
+def _filled(found: Mapping[str, Any], kinds: Mapping[str, Any], rows: int) -> Any:
+    """A table of the columns of `kinds`: nulls of their types where nothing was found."""
+    arrow = needed("pyarrow", "")
+    columns = []
+    for name, kind in kinds.items():
+        column = found.get(name)
+        is_there = column is not None and not arrow.types.is_null(column.type)
+        columns.append(column if is_there else arrow.nulls(rows, kind))
+    return arrow.table(columns, names=list(kinds))
+
+
+def _table_of_lines(block: bytes, path: str, before: int) -> Any:
+    """A block of JSON lines, which stands behind so many. Cells have the text they have in the file:
+    what Arrow would make of it, a time or a double, depends on the cells around."""
+    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
+    options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
+
+    def read(kinds: Mapping[str, Any] | None = None) -> Any:
+        schema = None if kinds is None else arrow.schema(list(kinds.items()))
+        parse = reader.ParseOptions(explicit_schema=schema)
+        return reader.read_json(arrow.BufferReader(block), options, parse)
+
+    try:
+        table = read()
+        columns = dict(zip(table.column_names, table.columns))
+        kinds = {name: _written_kind(column) for name, column in columns.items()}
+        inexact = []
+        for name, column in columns.items():
+            if not _has_large(column):
+                continue
+            # Integers of 64 bits, and of more of them.
+            for whole in (arrow.uint64(), arrow.decimal128(38, 0)):
+                exact = {**kinds, name: _written_kind(column, whole)}
+                with contextlib.suppress(arrow.ArrowInvalid):
+                    read(exact)
+                    kinds = exact
+                    break
+            else:
+                inexact.append(name)
+        _check_integers(block, inexact, path, before)
+        is_right = all(columns[name].type == kind for name, kind in kinds.items())
+        return table if is_right else read(kinds)
+    except arrow.ArrowInvalid as error:
+        raise errors.InvalidArgumentError(_wrong_line(path, before, block, error)) from None
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """The arrays that the lists and structs of a column have in them."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    if arrow.types.is_list(column.type):
+        yield from _leaves(compute.list_flatten(column))
+    elif arrow.types.is_struct(column.type):
+        for one in column.flatten():
+            yield from _leaves(one)
+    else:
+        yield column
+
+
+def _is_large(column: Any) -> bool:
+    """Whether an array has doubles whose text is another than that of the integer they may be."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    if not arrow.types.is_floating(column.type):
+        return False
+    most = compute.max(compute.abs(column)).as_py()
+    return most is not None and most >= _LARGE
+
+
+def _has_large(column: Any) -> bool:
+    return any(map(_is_large, _leaves(column)))
+
+
+def _written_kind(column: Any, whole: Any = None) -> Any:
+    """The type of a column by which its text stays; `whole`: that of large doubles."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    kind, types = column.type, arrow.types
+    if types.is_list(kind):
+        return arrow.list_(_written_kind(compute.list_flatten(column), whole))
+    if types.is_struct(kind):
+        parts = zip(kind, column.flatten())
+        return arrow.struct([(field.name, _written_kind(one, whole)) for field, one in parts])
+    if types.is_temporal(kind):
+        return arrow.string()
+    return whole if whole is not None and _is_large(column) else kind
+
+
+def _check_integers(block: bytes, names: Sequence[str], path: str, before: int) -> None:
+    """Complains of large integers in columns that are read as doubles."""
+
+    def large(value: Any) -> Any:
+        if isinstance(value, (list, dict)):
+            parts = value.values() if isinstance(value, dict) else value
+            return next((found for found in map(large, parts) if found is not None), None)
+        return value if isinstance(value, int) and abs(value) >= _LARGE else None
+
+    for number, line in enumerate(block.splitlines() if names else (), before + 1):
+        row = json.loads(line) if line.strip() else {}
+        for name in names:
+            found = large(row.get(name))
+            if found is not None:
+                raise errors.InvalidArgumentError(
+                    f"{path}:{number}: the column '{name}' has {found} and numbers with a point or "
+                    "an exponent, as one of which it would be another number; write all of the "
+                    "column's as text, in quotes"
+                )
 
 
 def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
@@ -295,15 +404,8 @@ READERS: dict[str, Callable[[BinaryIO, str, Sequence[str] | None, int], Batches]
 }
 
 
-def _selected(batch: Any, columns: Sequence[str] | None, fills: bool = False) -> Any:
-    if columns is None:
-        return batch
-    if fills:
-        arrow = needed("pyarrow", "")
-        for name in columns:
-            if name not in batch.column_names:
-                batch = batch.append_column(name, arrow.nulls(batch.num_rows, arrow.string()))
-    return batch.select(list(columns))
+def _selected(batch: Any, columns: Sequence[str] | None) -> Any:
+    return batch if columns is None else batch.select(list(columns))
 
 
 def _without_rows(schema: Any) -> Any:

@@ -154,6 +154,43 @@ def test_a_file_without_rows_has_columns(
         sr.data.TableDataset(empty, 10)
 
 
+def test_json_lines_have_the_text_they_are_written_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        '{"x": 0.5, "day": "2020-01-01", "n": 18446744073709551615, "l": ["2020-01-01"], '
+        '"s": {"a": 1, "b": "2020-01-01"}, "big": 1}',
+        '{"x": 1e300, "day": "none", "n": 3, "l": [], "s": null, "big": -99999999999999999999}',
+        '{"x": 1, "day": "2020-01-01T00:00:00Z", "n": 9007199254740993, "s": {"b": null, "a": 2}}',
+        '{"day": "2020-01-01", "l": null}',
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    expected = [
+        "0.5,2020-01-01,18446744073709551615,2020-01-01,1,2020-01-01,1",
+        "1e+300,none,3,,,,-99999999999999999999",
+        "1,2020-01-01T00:00:00Z,9007199254740993,,2,,",
+        ",2020-01-01,,,,,",
+    ]
+    # Of all lines together, and each in a block of its own.
+    for block in (8 << 20, 1):
+        monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", block)
+        found = []
+        for batch, _ in _table_readers.batches(str(path), "json_lines"):
+            head, *rows = text_of(batch).decode().replace('"', "").splitlines()
+            assert head == "x,day,n,l,s.a,s.b,big"
+            found += rows
+        assert found == expected
+
+
+def test_a_large_integer_beside_fractions_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"click": 0, "price": 0.5}\n{"click": 1, "price": 9007199254740993}\n')
+    said = r"x.jsonl:2: the column 'price' has 9007199254740993 and .*as text"
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        spec_of(path).inspect()
+
+
 @pytest.mark.parametrize("name", ["parquet", "json_lines"])
 def test_shards_have_each_row_once(name: str, tmp_path: Path) -> None:
     spec = spec_of(write(tmp_path, name))
