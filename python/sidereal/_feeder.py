@@ -25,7 +25,8 @@ from typing import Any, BinaryIO
 
 from . import errors
 from ._remote_files import list_files, open_file, said_of, size_of
-from ._table_readers import PACKED_ERRORS, batches, damaged, text_pieces, unpacked
+from ._table_cells import text_pieces
+from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
 
 _PIECE = 1 << 20
 

@@ -21,7 +21,8 @@ from ._arrays import folder_for
 from ._data_spec import DataSpec, LabelRule
 from ._predictors import Predictor
 from ._remote_files import open_file, said_of
-from ._table_readers import PACKED_ERRORS, batches, damaged, text_pieces, unpacked
+from ._table_cells import text_pieces
+from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
 from .data import Dataset
 
 #: Rows that are handed to the reader at once, and what it is told that their labels are called.

@@ -3,11 +3,9 @@ and out of tables in memory."""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import itertools
-import json
 import os
 import struct
 import urllib.error
@@ -19,7 +17,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from . import errors
+from ._json_tables import table_of_lines
 from ._remote_files import needed, open_file, said_of, scheme_of, size_of
+from ._table_cells import flat_columns
 from .ops.parsing import RaggedFeature, parse_example
 from .records import masked_crc
 
@@ -27,10 +27,6 @@ from .records import masked_crc
 CHUNK_ROWS = 1 << 16
 #: Bytes of text that become a batch.
 _TEXT_BLOCK = 8 << 20
-#: From here on doubles have an exponent in their text, and soon are no longer exact.
-_LARGE = 10**15
-#: Bytes of cells that become a piece of text at most, where they are of several rows.
-_PIECE_BYTES = 4 << 20
 #: Bytes of records that become a batch.
 _RECORDS_BYTES = 8 << 20
 #: Examples that are looked at to know which features there are.
@@ -90,7 +86,7 @@ def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: 
     file = unpacked(file)
     while block := file.read(_TEXT_BLOCK):
         block += file.readline()
-        table = _table_of_lines(block, path, line)
+        table = table_of_lines(block, path, line)
         line += block.count(b"\n")
         if columns is not None:
             kept = {name: arrow.string() for name in columns}
@@ -112,118 +108,6 @@ def _filled(found: Mapping[str, Any], kinds: Mapping[str, Any], rows: int) -> An
         is_there = column is not None and not arrow.types.is_null(column.type)
         columns.append(column if is_there else arrow.nulls(rows, kind))
     return arrow.table(columns, names=list(kinds))
-
-
-def _table_of_lines(block: bytes, path: str, before: int) -> Any:
-    """A block of JSON lines, which stands behind so many. Cells have the text they have in the file:
-    what Arrow would make of it, a time or a double, depends on the cells around."""
-    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
-    options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
-
-    def read(kinds: Mapping[str, Any] | None = None) -> Any:
-        schema = None if kinds is None else arrow.schema(list(kinds.items()))
-        parse = reader.ParseOptions(explicit_schema=schema)
-        return reader.read_json(arrow.BufferReader(block), options, parse)
-
-    try:
-        table = read()
-        columns = dict(zip(table.column_names, table.columns))
-        kinds = {name: _written_kind(column) for name, column in columns.items()}
-        inexact = []
-        for name, column in columns.items():
-            if not _has_large(column):
-                continue
-            # Integers of 64 bits, and of more of them.
-            for whole in (arrow.uint64(), arrow.decimal128(38, 0)):
-                exact = {**kinds, name: _written_kind(column, whole)}
-                with contextlib.suppress(arrow.ArrowInvalid):
-                    read(exact)
-                    kinds = exact
-                    break
-            else:
-                inexact.append(name)
-        _check_integers(block, inexact, path, before)
-        is_right = all(columns[name].type == kind for name, kind in kinds.items())
-        return table if is_right else read(kinds)
-    except arrow.ArrowInvalid as error:
-        raise errors.InvalidArgumentError(_wrong_line(path, before, block, error)) from None
-
-
-def _leaves(column: Any) -> Iterator[Any]:
-    """The arrays that the lists and structs of a column have in them."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    if arrow.types.is_list(column.type):
-        yield from _leaves(compute.list_flatten(column))
-    elif arrow.types.is_struct(column.type):
-        for one in column.flatten():
-            yield from _leaves(one)
-    else:
-        yield column
-
-
-def _is_large(column: Any) -> bool:
-    """Whether an array has doubles whose text is another than that of the integer they may be."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    if not arrow.types.is_floating(column.type):
-        return False
-    most = compute.max(compute.abs(column)).as_py()
-    return most is not None and most >= _LARGE
-
-
-def _has_large(column: Any) -> bool:
-    return any(map(_is_large, _leaves(column)))
-
-
-def _written_kind(column: Any, whole: Any = None) -> Any:
-    """The type of a column by which its text stays; `whole`: that of large doubles."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    kind, types = column.type, arrow.types
-    if types.is_list(kind):
-        return arrow.list_(_written_kind(compute.list_flatten(column), whole))
-    if types.is_struct(kind):
-        parts = zip(kind, column.flatten())
-        return arrow.struct([(field.name, _written_kind(one, whole)) for field, one in parts])
-    if types.is_temporal(kind):
-        return arrow.string()
-    return whole if whole is not None and _is_large(column) else kind
-
-
-def _check_integers(block: bytes, names: Sequence[str], path: str, before: int) -> None:
-    """Complains of large integers in columns that are read as doubles."""
-
-    def large(value: Any) -> Any:
-        if isinstance(value, (list, dict)):
-            parts = value.values() if isinstance(value, dict) else value
-            return next((found for found in map(large, parts) if found is not None), None)
-        return value if isinstance(value, int) and abs(value) >= _LARGE else None
-
-    for number, line in enumerate(block.splitlines() if names else (), before + 1):
-        row = json.loads(line) if line.strip() else {}
-        for name in names:
-            found = large(row.get(name))
-            if found is not None:
-                raise errors.InvalidArgumentError(
-                    f"{path}:{number}: the column '{name}' has {found} and numbers with a point or "
-                    "an exponent, as one of which it would be another number; write all of the "
-                    "column's as text, in quotes"
-                )
-
-
-def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
-    """What is wrong in a block of JSON lines, which stands behind so many."""
-    lines = block.splitlines()
-    for number, line in enumerate(lines, before + 1):
-        try:
-            is_object = not line.strip() or isinstance(json.loads(line), dict)
-        except ValueError as wrong:
-            return f"{path}:{number}: this is no JSON ({wrong}); a line must be one object"
-        if not is_object:
-            return f"{path}:{number}: this is no JSON object; a line must be one"
-    text = " ".join(str(error).split())
-    return (
-        f"{path}: lines {before + 1} to {before + len(lines)}: {text}; the values of a key must be "
-        "of one type"
-    )
 
 
 def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -468,116 +352,6 @@ def batches(
         ) from None
 
 
-def flat_columns(batch: Any) -> list[tuple[str, Any]]:
-    """The columns of a batch or table as arrays, structs as a column "a.b" for each field."""
-    arrow = needed("pyarrow", "")
-    table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
-    while any(arrow.types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    return [
-        (name, column.combine_chunks()) for name, column in zip(table.column_names, table.columns)
-    ]
-
-
-def cells_of(column: Any) -> Any:
-    """An array whose cells CSV can write, numbers or text: lists with "|" between their values, and
-    what is no number empty. None of one that is neither: maps, lists of structs, unions."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    kind, types = column.type, arrow.types
-    if isinstance(kind, arrow.BaseExtensionType):
-        return cells_of(column.storage)
-    if types.is_dictionary(kind):
-        return cells_of(column.cast(kind.value_type))
-    if types.is_map(kind):
-        return None
-    if any(is_kind(kind) for is_kind in _kinds_of_lists(types)):
-        return _joined(column)
-    if types.is_boolean(kind):
-        return column.cast(arrow.int8())
-    if types.is_floating(kind):
-        wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
-        return compute.if_else(compute.is_nan(wide), None, wide)
-    if types.is_large_binary(kind):
-        return column.view(arrow.large_string())
-    if types.is_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
-        # Bytes need not be UTF-8: no cast to text, which looks at that.
-        return column.cast(arrow.binary()).view(arrow.string())
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind):
-        return column
-    if types.is_integer(kind) or types.is_decimal(kind):
-        return column
-    try:
-        return column.cast(arrow.string())
-    except arrow.ArrowNotImplementedError:
-        return None
-
-
-def _kinds_of_lists(types: Any) -> Sequence[Callable[[Any], bool]]:
-    return (
-        types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view,
-        types.is_large_list_view,
-    )  # fmt: skip
-
-
-def _joined(column: Any) -> Any:
-    """Lists as texts. A value that is missing is an empty one: the others keep their places."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    values = cells_of(compute.list_flatten(column))
-    if values is None:
-        return None
-    texts = compute.fill_null(values.cast(arrow.large_string()), "")
-    counts = compute.fill_null(compute.list_value_length(column), 0).to_numpy()
-    offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    lists = arrow.LargeListArray.from_arrays(
-        arrow.array(offsets, arrow.int64()), texts, mask=column.is_null()
-    )
-    return compute.binary_join(lists, arrow.scalar("|", arrow.large_string()))
-
-
-def text_pieces(batch: Any, delimiter: str, header: bool) -> Iterator[bytes]:
-    """A batch as CSV, in pieces of a few MiB. A column whose cells are no text is left out, as if
-    the table had none of its name."""
-    arrow = needed("pyarrow", "")
-    columns = [(name, cells_of(column)) for name, column in flat_columns(batch)]
-    known = [(name, cells) for name, cells in columns if cells is not None]
-    table = arrow.table([cells for _, cells in known], names=[name for name, _ in known])
-    if header:
-        names = [_quoted(name, delimiter) for name in table.column_names]
-        yield delimiter.join(names).encode() + b"\n"
-    for part in _pieces(table):
-        yield _text_of(part, delimiter)
-
-
-def _pieces(table: Any) -> Iterator[Any]:
-    """The rows of a table, of so many that they are small: cells may be of any size."""
-    if table.nbytes <= _PIECE_BYTES or table.num_rows < 2:
-        yield table
-        return
-    half = table.num_rows // 2
-    yield from _pieces(table.slice(0, half))
-    yield from _pieces(table.slice(half))
-
-
-def _text_of(table: Any, delimiter: str) -> bytes:
-    csv, arrow = needed("pyarrow.csv", ""), needed("pyarrow", "")
-    for quoting in ("none", "needed"):
-        out = io.BytesIO()
-        options = csv.WriteOptions(
-            include_header=False, delimiter=delimiter, quoting_style=quoting, batch_size=8192
-        )
-        try:
-            csv.write_csv(table, out, options)
-            return out.getvalue()
-        except arrow.ArrowInvalid:
-            if quoting == "needed":
-                raise
-    raise AssertionError("one of them returns or raises")
-
-
-def _quoted(name: str, delimiter: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if set(name) & {delimiter, '"', "\n"} else name
-
-
 def as_arrow(data: Any) -> Any:
     """A table in memory (pandas, polars, Arrow, or a mapping of columns) as pyarrow's."""
     arrow = needed("pyarrow", "a table in memory")
@@ -624,6 +398,6 @@ def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
 
 
 __all__ = [
-    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "cells_of", "damaged",
-    "flat_columns", "is_table", "text_pieces", "unpacked", "written",
+    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
+    "unpacked", "written",
 ]  # fmt: skip

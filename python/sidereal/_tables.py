@@ -15,7 +15,8 @@ from . import _native, dtypes, errors
 from ._data_spec import DataSpec, HeldFiles, csv
 from ._datasets import Dataset
 from ._remote_files import needed
-from ._table_readers import batches, cells_of, flat_columns, is_table, written
+from ._table_cells import cells_of, flat_columns
+from ._table_readers import batches, is_table, written
 from .function import TensorSpec
 
 #: Rows that are read at once for smaller batches.

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from table_files import FORMATS, ROWS, read, rows_of, same, spec_of, write
 
 import sidereal as sr
-from sidereal import _table_readers, errors
+from sidereal import _table_cells, _table_readers, errors
 from sidereal._arrays import as_spec
 
 
@@ -66,7 +66,7 @@ def test_lists_missing_cells_and_bools_are_cells_of_csv(tmp_path: Path) -> None:
 
 
 def text_of(batch: Any) -> bytes:
-    return b"".join(_table_readers.text_pieces(batch, ",", True))
+    return b"".join(_table_cells.text_pieces(batch, ",", True))
 
 
 def test_what_is_missing_in_a_list_is_an_empty_value() -> None:
@@ -119,7 +119,7 @@ def test_pieces_of_text_are_small_however_large_cells_are(
             "word": pa.DictionaryArray.from_arrays(pa.array([0] * 1020), words),
         }
     )
-    pieces = list(_table_readers.text_pieces(table, ",", True))
+    pieces = list(_table_cells.text_pieces(table, ",", True))
     assert max(map(len, pieces)) < 5 << 20
     assert len(pieces) < 30
     assert b"".join(pieces).count(b"\n") == 1021
@@ -261,7 +261,9 @@ def test_records_are_checked_before_they_are_used(place: int, said: str, tmp_pat
     second = 16 + int.from_bytes(content[:8], "little")
     content[second + place] ^= 0x10
     path.write_bytes(content)
-    with pytest.raises(errors.DataLossError, match=f"day.tfrecord: .*byte {second} .*{said}.*again"):
+    with pytest.raises(
+        errors.DataLossError, match=f"day.tfrecord: .*byte {second} .*{said}.*again"
+    ):
         list(_table_readers.batches(str(path), "tfrecord"))
 
 
