@@ -3,10 +3,12 @@ and out of tables in memory."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
 import os
+import re
 import struct
 import urllib.error
 import zipfile
@@ -34,6 +36,12 @@ _EXAMPLES_SEEN = 256
 
 #: What is raised for gzip data that is damaged or cut off.
 PACKED_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
+#: What to do about a column of several types.
+OF_ONE_TYPE = (
+    "write all of its numbers alike from the first row on (1.0, not 1, where others have a point), "
+    "or store the table as Parquet, which says types"
+)
 
 #: A reader's answers: a record batch, and how much of the file has been read, 0 to 1.
 Batches = Iterator[tuple[Any, float]]
@@ -260,16 +268,33 @@ def _of_arrays(
         yield arrow.record_batch(part), min((begin + rows) / max(count, 1), 1.0)
 
 
+def _wrong_cell(path: str, delimiter: str, error: Exception) -> Exception:
+    """What is said of a cell that is not of the type that the first ones of its column have."""
+    said = re.search(r"column #(\d+): .*conversion error to (\S+): (.*)", str(error))
+    if said is None:
+        return error
+    with io.TextIOWrapper(unpacked(open_file(path)), "utf-8-sig", "replace", "") as text:
+        names = next(csv.reader(text, delimiter=delimiter))
+    return errors.InvalidArgumentError(
+        f"{path}: the column '{names[int(said[1])]}' begins as {said[2]} and goes on otherwise "
+        f"({said[3]}); {OF_ONE_TYPE}"
+    )
+
+
 def _text(delimiter: str) -> Callable[..., Batches]:
     def read(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
-        csv = needed("pyarrow.csv", path)
-        convert = csv.ConvertOptions(include_columns=None if columns is None else list(columns))
-        found = csv.open_csv(
-            unpacked(file), parse_options=csv.ParseOptions(delimiter=delimiter),
-            read_options=csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
+        arrow, text = needed("pyarrow", path), needed("pyarrow.csv", path)
+        parse = text.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        convert = text.ConvertOptions(include_columns=None if columns is None else list(columns))
+        found = text.open_csv(
+            unpacked(file), parse_options=parse,
+            read_options=text.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
         )  # fmt: skip
         yield _without_rows(found.schema), 0.0
-        yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+        try:
+            yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+        except arrow.ArrowInvalid as error:
+            raise _wrong_cell(path, delimiter, error) from None
 
     return read
 
@@ -398,6 +423,6 @@ def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
 
 
 __all__ = [
-    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
-    "unpacked", "written",
+    "CHUNK_ROWS", "OF_ONE_TYPE", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged",
+    "is_table", "unpacked", "written",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from ._data_spec import DataSpec, HeldFiles, csv
 from ._datasets import Dataset
 from ._remote_files import needed
 from ._table_cells import cells_of, flat_columns
-from ._table_readers import batches, is_table, written
+from ._table_readers import OF_ONE_TYPE, batches, is_table, written
 from .function import TensorSpec
 
 #: Rows that are read at once for smaller batches.
@@ -86,13 +86,15 @@ class TableDataset(Dataset):
         rows = max(_READ_ROWS // batch_size, 1) * batch_size
 
         def chunks() -> Iterator[dict[str, npt.NDArray[Any]]]:
-            before = 0
+            before, kinds = 0, dict[str, Any]()
             for name in mine:
                 kind, path, _ = _native.table_file(name)
                 for batch, _ in batches(path, kind, columns, rows):
                     if not batch.num_rows:
                         continue
                     found = arrays_of(batch, path, fill or {}, columns or ())
+                    kinds = kinds or {key: value.dtype for key, value in found.items()}
+                    _check_kinds(found, kinds, path)
                     if every > 1:
                         begin = (index - before) % every
                         before += batch.num_rows
@@ -147,6 +149,27 @@ def arrays_of(
             column = compute.fill_null(column, arrow.scalar(fill[name], kind))
         found[name] = column.to_numpy(zero_copy_only=False)
     return found
+
+
+def _check_kinds(
+    found: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Any], path: str
+) -> None:
+    """Whether columns are those of the first rows, and of their types."""
+    if set(found) != set(kinds):
+        raise errors.InvalidArgumentError(
+            f"{path}: the columns are {', '.join(sorted(found))}, and those of the rows before "
+            f"{', '.join(sorted(kinds))}; name those that all have: columns=[...]"
+        )
+    for name, array in found.items():
+        if array.dtype != kinds[name]:
+            was, now = (_kind_name(kind) for kind in (kinds[name], array.dtype))
+            raise errors.InvalidArgumentError(
+                f"{path}: the column '{name}' begins as {was} and goes on as {now}; {OF_ONE_TYPE}"
+            )
+
+
+def _kind_name(kind: Any) -> str:
+    return "text" if kind.hasobject else str(kind)
 
 
 def _rebatched(

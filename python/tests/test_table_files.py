@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +191,46 @@ def test_a_large_integer_beside_fractions_is_an_error(tmp_path: Path) -> None:
     said = r"x.jsonl:2: the column 'price' has 9007199254740993 and .*as text"
     with pytest.raises(errors.InvalidArgumentError, match=said):
         spec_of(path).inspect()
+
+
+def test_a_dataset_gives_dates_and_times_as_text(tmp_path: Path) -> None:
+    at = dt.datetime(2020, 1, 2, 3, 4, 5)
+    table = pa.table({"day": [at.date(), None], "at": [at, at], "time": [at.time(), at.time()]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    batch = next(iter(sr.data.TableDataset(tmp_path / "x.parquet", 2)))
+    assert batch["day"].numpy().tolist() == [b"2020-01-02", b""]
+    assert batch["at"].numpy().tolist() == [b"2020-01-02 03:04:05.000000"] * 2
+    assert batch["time"].numpy().tolist() == [b"03:04:05.000000"] * 2
+
+
+def test_a_dataset_reads_text_with_line_ends_in_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 64)
+    cells = [f"line {i}\nof several\n, {i}" for i in range(20)]
+    path = tmp_path / "x.csv"
+    path.write_text("n,text\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells)))
+    (batch,) = sr.data.TableDataset(path, 20)
+    assert [cell.decode() for cell in batch["text"].numpy()] == cells
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl"])
+def test_a_column_that_changes_its_type_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 64)
+    rows = [(i, i) for i in range(100)] + [(100, 0.5)]
+    if name == "x.jsonl":
+        text = "".join(json.dumps({"a": a, "price": price}) + "\n" for a, price in rows)
+    else:
+        line = "{}\t{}\n" if ".tsv" in name else "{},{}\n"
+        text = "".join(line.format(*row) for row in [("a", "price"), *rows])
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    said = f"{name}: the column 'price' begins as int64 and .*write all"
+    for columns in (None, ["price"]):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            list(sr.data.TableDataset(path, 10, columns))
 
 
 @pytest.mark.parametrize("name", ["parquet", "json_lines"])
