@@ -25,7 +25,8 @@ from typing import Any, BinaryIO
 
 from . import errors
 from ._remote_files import list_files, open_file, said_of, size_of
-from ._table_readers import PACKED_ERRORS, batches, damaged, text_of, unpacked
+from ._table_cells import text_pieces
+from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
 
 _PIECE = 1 << 20
 
@@ -48,7 +49,7 @@ def _bytes_of(path: str, size: int) -> Iterator[Piece]:
 def _text_of(path: str, format: str, delimiter: str) -> Iterator[Piece]:
     header = True
     for batch, part in batches(path, format):
-        yield text_of(batch, delimiter, header), part
+        yield from ((text, part) for text in text_pieces(batch, delimiter, header))
         header = False
 
 

@@ -175,7 +175,15 @@ class _ArrowOut:
         is_plain = kind is not None and (types.is_primitive(kind) or types.is_decimal(kind))
         if not is_plain:
             return self._arrow.array(texts, self._arrow.string())
-        return self._arrow.array([text or None for text in texts], self._arrow.string()).cast(kind)
+        cells = self._arrow.array([text or None for text in texts], self._arrow.string())
+        # Arrow makes times of the times of days, and durations of numbers, but neither of text.
+        if types.is_time(kind):
+            compute = needed("pyarrow.compute", self._path)
+            cells = compute.binary_join_element_wise("1970-01-01", cells, " ")
+            cells = cells.cast(self._arrow.timestamp(kind.unit))
+        elif types.is_duration(kind):
+            cells = cells.cast(self._arrow.int64())
+        return cells.cast(kind)
 
 
 def _out(path: str, rows: Rows) -> _CsvOut | _ArrowOut:

@@ -13,11 +13,11 @@ import http.client
 import importlib
 import io
 import os
-import posixpath
+import re
 import urllib.error
 import urllib.request
 from typing import Any, BinaryIO, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from . import errors
 
@@ -80,7 +80,7 @@ def said_of(path: str, error: BaseException) -> errors.Error:
             f"{path}: the server is silent ({text}); try again, or give it longer with "
             f"SIDEREAL_IO_TIMEOUT_S (now {timeout_s():g})"
         )
-    if isinstance(error, OSError):
+    if isinstance(error, (OSError, http.client.HTTPException)):
         return errors.UnavailableError(
             f"{path}: reading failed ({text}); look at the connection, and try again"
         )
@@ -93,6 +93,12 @@ def _status(error: BaseException, code: int, *words: str) -> bool:
     return isinstance(error, OSError) and any(word in str(error) for word in words)
 
 
+def _may_pass(error: Exception) -> bool:
+    """Whether a request may succeed if it is made once more: not what the server refuses."""
+    is_answer = isinstance(error, urllib.error.HTTPError)
+    return not is_answer or error.code >= 500 or error.code in (408, 429)
+
+
 class HttpFile(io.RawIOBase):
     """A file of an HTTP server, which can be read from any place where the server takes ranges. A
     connection that is lost goes on where it was."""
@@ -100,7 +106,17 @@ class HttpFile(io.RawIOBase):
     def __init__(self, url: str) -> None:
         self._url, self._at, self._body = url, 0, cast(Any, None)
         self._size: int | None = None
-        self._open()
+        self._connect()
+
+    def _connect(self) -> None:
+        """The first request: what may pass is tried again."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                self._open()
+                return
+            except (OSError, http.client.HTTPException) as error:
+                if not left or not _may_pass(error):
+                    raise
 
     def _open(self) -> None:
         """Asks for what begins at the place where reading is."""
@@ -156,9 +172,9 @@ class HttpFile(io.RawIOBase):
                     self._at += got
                     return int(got)
                 last = ConnectionError("the connection was closed")
-            except urllib.error.HTTPError:
-                raise
             except (OSError, http.client.HTTPException) as error:
+                if not _may_pass(error):
+                    raise
                 last = error
             self._drop()
         if isinstance(last, TimeoutError):
@@ -179,6 +195,7 @@ def _arrow_system(path: str) -> tuple[Any, str]:
     scheme, limit = scheme_of(path), timeout_s()
     if scheme != "s3":
         return fs.FileSystem.from_uri(path)
+    path, query = _parts_of(path)
     options: dict[str, Any] = {"connect_timeout": limit, "request_timeout": limit}
     options["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -189,7 +206,20 @@ def _arrow_system(path: str) -> tuple[Any, str]:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region:
         options["region"] = region
+    for name, value in parse_qsl(query[1:]):
+        if name not in ("endpoint_override", "scheme", "region"):
+            raise errors.InvalidArgumentError(
+                f"{path}{query}: '{name}' is not known; endpoint_override, scheme and region are"
+            )
+        options[name] = value
     return fs.S3FileSystem(**options), path.partition("://")[2]
+
+
+def _parts_of(path: str) -> tuple[str, str]:
+    """A name elsewhere without its options ("?region=x&..."), and they: other question marks are of
+    patterns, or of the name."""
+    found = re.search(r"\?[a-z_]+=[^/]*$", path)
+    return (path, "") if found is None else (path[: found.start()], found[0])
 
 
 def _fsspec_system(path: str) -> tuple[Any, str]:
@@ -257,23 +287,29 @@ def _listed(pattern: str) -> list[str]:
             )
         size_of(pattern)
         return [pattern]
-    if not set("*?[") & set(pattern):
+    name, query = _parts_of(pattern) if scheme in _ARROW else (pattern, "")
+    steady = re.split(r"[*?\[]", name, maxsplit=1)[0]
+    if steady == name:
         size_of(pattern)
         return [pattern]
     if scheme not in _ARROW:
         system, name = _fsspec_system(pattern)
         return sorted(f"{scheme}://{found}" for found in system.glob(name))
-    system, name = _arrow_system(pattern)
+    # The folder alone is asked for: what a system calls a file need not be the end of its name.
+    above, _, _ = steady.rpartition("/")
+    wanted = name[len(above) + 1 :]
+    if above.count("/") < 2:
+        raise errors.InvalidArgumentError(
+            f"{pattern}: buckets are not listed; name one, and patterns of what is in it"
+        )
+    system, folder = _arrow_system(above + query)
     fs = needed("pyarrow.fs", pattern)
-    steady = name[: min(name.find(mark) for mark in "*?[" if mark in name)]
-    folder = posixpath.dirname(steady)
-    found = system.get_file_info(fs.FileSelector(folder, recursive="/" in name[len(steady) :]))
-    head = pattern[: len(pattern) - len(name)]
-    deep = name.count("/")
+    infos = system.get_file_info(fs.FileSelector(folder, recursive="/" in wanted))
+    inside = (one.path.removeprefix(folder).lstrip("/") for one in infos if one.is_file)
     return sorted(
-        head + one.path
-        for one in found
-        if one.is_file and one.path.count("/") == deep and fnmatch.fnmatchcase(one.path, name)
+        f"{above}/{one}{query}"
+        for one in inside
+        if one.count("/") == wanted.count("/") and fnmatch.fnmatchcase(one, wanted)
     )
 
 

@@ -21,7 +21,8 @@ from ._arrays import folder_for
 from ._data_spec import DataSpec, LabelRule
 from ._predictors import Predictor
 from ._remote_files import open_file, said_of
-from ._table_readers import PACKED_ERRORS, batches, damaged, text_of, unpacked
+from ._table_cells import text_pieces
+from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
 from .data import Dataset
 
 #: Rows that are handed to the reader at once, and what it is told that their labels are called.
@@ -91,7 +92,11 @@ class Table:
     def _opened(self) -> TextIO:
         if self._format not in ("csv", "tsv"):
             found = batches(self._place, self._format)
-            texts = (text_of(batch, ",", not number) for number, (batch, _) in enumerate(found))
+            texts = (
+                text
+                for number, (batch, _) in enumerate(found)
+                for text in text_pieces(batch, ",", not number)
+            )
             return io.TextIOWrapper(io.BufferedReader(_Pieces(texts)), "utf-8", _ERRORS, "")
         if self._is_fed:
             text = unpacked(open_file(self._place))

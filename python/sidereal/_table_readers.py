@@ -3,11 +3,12 @@ and out of tables in memory."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import itertools
-import json
 import os
+import re
 import struct
 import urllib.error
 import zipfile
@@ -18,7 +19,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from . import errors
+from ._json_tables import table_of_lines
 from ._remote_files import needed, open_file, said_of, scheme_of, size_of
+from ._table_cells import flat_columns
 from .ops.parsing import RaggedFeature, parse_example
 from .records import masked_crc
 
@@ -26,11 +29,19 @@ from .records import masked_crc
 CHUNK_ROWS = 1 << 16
 #: Bytes of text that become a batch.
 _TEXT_BLOCK = 8 << 20
+#: Bytes of records that become a batch.
+_RECORDS_BYTES = 8 << 20
 #: Examples that are looked at to know which features there are.
 _EXAMPLES_SEEN = 256
 
 #: What is raised for gzip data that is damaged or cut off.
 PACKED_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+
+#: What to do about a column of several types.
+OF_ONE_TYPE = (
+    "write all of its numbers alike from the first row on (1.0, not 1, where others have a point), "
+    "or store the table as Parquet, which says types"
+)
 
 #: A reader's answers: a record batch, and how much of the file has been read, 0 to 1.
 Batches = Iterator[tuple[Any, float]]
@@ -40,9 +51,12 @@ def _parquet(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int
     parquet = needed("pyarrow.parquet", path)
     found = parquet.ParquetFile(file, pre_buffer=True)
     total, done = max(found.metadata.num_rows, 1), 0
-    for batch in found.iter_batches(rows, columns=None if columns is None else list(columns)):
+    names = None if columns is None else list(columns)
+    for batch in found.iter_batches(rows, columns=names):
         done += batch.num_rows
         yield batch, done / total
+    if not done:
+        yield _without_rows(found.read(columns=names).schema), 1.0
 
 
 def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
@@ -51,9 +65,12 @@ def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) 
         found = arrow.ipc.open_file(file)
     except arrow.ArrowInvalid:
         file.seek(0)
-        batches: Any = arrow.ipc.open_stream(file)
-        yield from ((_selected(batch, columns), 0.0) for batch in batches)
+        stream: Any = arrow.ipc.open_stream(file)
+        yield _selected(_without_rows(stream.schema), columns), 0.0
+        for batch in stream:
+            yield from ((part, 0.0) for part in _cut(_selected(batch, columns), rows))
         return
+    yield _selected(_without_rows(found.schema), columns), 0.0
     for i in range(found.num_record_batches):
         batch = _selected(found.get_batch(i), columns)
         yield from ((part, (i + 1) / found.num_record_batches) for part in _cut(batch, rows))
@@ -63,6 +80,8 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
     orc = needed("pyarrow.orc", path)
     found = orc.ORCFile(file)
     names = None if columns is None else list(columns)
+    if not found.nrows:
+        yield _without_rows(found.read(columns=names).schema), 1.0
     for i in range(found.nstripes):
         batch = found.read_stripe(i, columns=names)
         yield from ((part, (i + 1) / found.nstripes) for part in _cut(batch, rows))
@@ -70,55 +89,57 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
 
 def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     """Types are those that each block of lines has; the first one says which columns there are."""
-    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
-    size, line = max(size_of(path), 1), 0
-    names = None if columns is None else list(columns)
+    arrow, size, line = needed("pyarrow", path), max(size_of(path), 1), 0
+    kinds: dict[str, Any] = {}
     file = unpacked(file)
     while block := file.read(_TEXT_BLOCK):
         block += file.readline()
-        options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
-        try:
-            table = reader.read_json(arrow.BufferReader(block), read_options=options)
-        except arrow.ArrowInvalid as error:
-            raise errors.InvalidArgumentError(_wrong_line(path, line, block, error)) from None
+        table = table_of_lines(block, path, line)
         line += block.count(b"\n")
-        names = names or table.column_names
-        part = _selected(table, names, fills=True).combine_chunks()
+        if columns is not None:
+            kept = {name: arrow.string() for name in columns}
+            table = _filled(dict(zip(table.column_names, table.columns)), kept, table.num_rows)
+        # Structs may have other fields in the next block.
+        found = dict(flat_columns(table))
+        kinds = kinds or {name: column.type for name, column in found.items()}
+        part = _filled(found, kinds, table.num_rows).combine_chunks()
         for batch in part.to_batches(max_chunksize=rows):
             yield batch, min(file.tell() / size, 1.0)
 
 
-def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
-    """What is wrong in a block of JSON lines, which stands behind so many."""
-    lines = block.splitlines()
-    for number, line in enumerate(lines, before + 1):
-        try:
-            is_object = not line.strip() or isinstance(json.loads(line), dict)
-        except ValueError as wrong:
-            return f"{path}:{number}: this is no JSON ({wrong}); a line must be one object"
-        if not is_object:
-            return f"{path}:{number}: this is no JSON object; a line must be one"
-    text = " ".join(str(error).split())
-    return (
-        f"{path}: lines {before + 1} to {before + len(lines)}: {text}; the values of a key must be "
-        "of one type"
-    )
+def _filled(found: Mapping[str, Any], kinds: Mapping[str, Any], rows: int) -> Any:
+    """A table of the columns of `kinds`: nulls of their types where nothing was found."""
+    arrow = needed("pyarrow", "")
+    columns = []
+    for name, kind in kinds.items():
+        column = found.get(name)
+        is_there = column is not None and not arrow.types.is_null(column.type)
+        columns.append(column if is_there else arrow.nulls(rows, kind))
+    return arrow.table(columns, names=list(kinds))
 
 
 def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
     file, at = unpacked(file), 0
     while head := file.read(12):
+        # The checksum first: what is no length may be of any size.
+        if len(head) == 12 and masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+            raise errors.DataLossError(
+                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or "
+                "damaged; fetch or write the file again"
+            )
         size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
         body = file.read(size + 4) if len(head) == 12 else b""
         if len(head) < 12 or len(body) < size + 4:
             raise errors.DataLossError(
                 f"{path}: the record at byte {at} is cut off; fetch or write the file again"
             )
-        if masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+        record = body[:size]
+        if masked_crc(record) != struct.unpack("<I", body[size:])[0]:
             raise errors.DataLossError(
-                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or damaged"
+                f"{path}: the record at byte {at} is damaged (its checksum is another); fetch or "
+                "write the file again"
             )
-        yield body[:size]
+        yield record
         at += 16 + size
 
 
@@ -162,11 +183,22 @@ def _features(examples: Sequence[bytes]) -> dict[str, Any]:
     return found
 
 
+def _some(records: Iterator[bytes], rows: int) -> list[bytes]:
+    """The next records, at most so many, and not many more bytes than a batch should have."""
+    found, size = list[bytes](), 0
+    for record in itertools.islice(records, rows):
+        found.append(record)
+        size += len(record)
+        if size >= _RECORDS_BYTES:
+            break
+    return found
+
+
 def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     size, done = max(size_of(path), 1), 0
     records, features = _records(file, path), dict[str, Any]()
-    while some := list(itertools.islice(records, rows)):
+    while some := _some(records, rows):
         if not features:
             try:
                 features = _features(some[:_EXAMPLES_SEEN])
@@ -231,20 +263,38 @@ def _of_arrays(
         )
     count = next(iter(sizes.values()), 0)
     names = list(flat) if columns is None else list(columns)
-    for begin in range(0, count, rows):
+    for begin in range(0, max(count, 1), rows):
         part = {name: arrow.array(flat[name][begin : begin + rows]) for name in names}
-        yield arrow.record_batch(part), min((begin + rows) / count, 1.0)
+        yield arrow.record_batch(part), min((begin + rows) / max(count, 1), 1.0)
+
+
+def _wrong_cell(path: str, delimiter: str, error: Exception) -> Exception:
+    """What is said of a cell that is not of the type that the first ones of its column have."""
+    said = re.search(r"column #(\d+): .*conversion error to (\S+): (.*)", str(error))
+    if said is None:
+        return error
+    with io.TextIOWrapper(unpacked(open_file(path)), "utf-8-sig", "replace", "") as text:
+        names = next(csv.reader(text, delimiter=delimiter))
+    return errors.InvalidArgumentError(
+        f"{path}: the column '{names[int(said[1])]}' begins as {said[2]} and goes on otherwise "
+        f"({said[3]}); {OF_ONE_TYPE}"
+    )
 
 
 def _text(delimiter: str) -> Callable[..., Batches]:
     def read(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
-        csv = needed("pyarrow.csv", path)
-        convert = csv.ConvertOptions(include_columns=None if columns is None else list(columns))
-        found = csv.open_csv(
-            unpacked(file), parse_options=csv.ParseOptions(delimiter=delimiter),
-            read_options=csv.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
+        arrow, text = needed("pyarrow", path), needed("pyarrow.csv", path)
+        parse = text.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        convert = text.ConvertOptions(include_columns=None if columns is None else list(columns))
+        found = text.open_csv(
+            unpacked(file), parse_options=parse,
+            read_options=text.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
         )  # fmt: skip
-        yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+        yield _without_rows(found.schema), 0.0
+        try:
+            yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+        except arrow.ArrowInvalid as error:
+            raise _wrong_cell(path, delimiter, error) from None
 
     return read
 
@@ -263,15 +313,15 @@ READERS: dict[str, Callable[[BinaryIO, str, Sequence[str] | None, int], Batches]
 }
 
 
-def _selected(batch: Any, columns: Sequence[str] | None, fills: bool = False) -> Any:
-    if columns is None:
-        return batch
-    if fills:
-        arrow = needed("pyarrow", "")
-        for name in columns:
-            if name not in batch.column_names:
-                batch = batch.append_column(name, arrow.nulls(batch.num_rows, arrow.string()))
-    return batch.select(list(columns))
+def _selected(batch: Any, columns: Sequence[str] | None) -> Any:
+    return batch if columns is None else batch.select(list(columns))
+
+
+def _without_rows(schema: Any) -> Any:
+    """A batch of a file that may have none: what columns there are is known all the same."""
+    arrow = needed("pyarrow", "")
+    columns = [arrow.nulls(0, field.type) for field in schema]
+    return arrow.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _cut(batch: Any, rows: int) -> Iterator[Any]:
@@ -310,7 +360,8 @@ def _is_of_content(path: str, error: OSError) -> bool:
 def batches(
     path: str, format: str, columns: Sequence[str] | None = None, rows: int = CHUNK_ROWS
 ) -> Batches:
-    """The rows of a file, at most so many in a batch. Errors name the file."""
+    """The rows of a file, at most so many in a batch; a batch may have none, so that a file without
+    rows says its columns. Errors name the file."""
     try:
         with open_file(path) as file:
             yield from READERS[format](file, path, columns, rows)
@@ -324,61 +375,6 @@ def batches(
         raise errors.InvalidArgumentError(
             f"{path}: is not {format}, or damaged ({error}); give its format, or fetch it again"
         ) from None
-
-
-def text_cells(batch: Any) -> Any:
-    """A batch whose cells CSV can write: lists with "|" between their values, structs as columns
-    "a.b", and what is no number empty."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
-    table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
-    types = arrow.types
-    while any(types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    columns = []
-    for name, column in zip(table.column_names, table.columns):
-        kind = column.type
-        if types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
-            kind = column.type
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            cells = compute.cast(column, arrow.list_(arrow.string()))
-            column = compute.binary_join(cells, "|")
-        elif types.is_boolean(kind):
-            column = column.cast(arrow.int8())
-        elif types.is_floating(kind):
-            wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
-            column = compute.if_else(compute.is_nan(wide), None, wide)
-        elif types.is_map(kind) or types.is_union(kind):
-            raise errors.InvalidArgumentError(
-                f"column '{name}' is {kind}, which is no number, text or list of them; leave it out"
-            )
-        columns.append(column)
-    return arrow.table(columns, names=table.column_names)
-
-
-def text_of(batch: Any, delimiter: str, header: bool) -> bytes:
-    """A batch as CSV."""
-    csv, arrow = needed("pyarrow.csv", ""), needed("pyarrow", "")
-    table = text_cells(batch)
-    for quoting in ("none", "needed"):
-        out = io.BytesIO()
-        if header:
-            names = [_quoted(name, delimiter) for name in table.column_names]
-            out.write(delimiter.join(names).encode() + b"\n")
-        options = csv.WriteOptions(
-            include_header=False, delimiter=delimiter, quoting_style=quoting, batch_size=8192
-        )
-        try:
-            csv.write_csv(table, out, options)
-            return out.getvalue()
-        except arrow.ArrowInvalid:
-            if quoting == "needed":
-                raise
-    raise AssertionError("one of them returns or raises")
-
-
-def _quoted(name: str, delimiter: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if set(name) & {delimiter, '"', "\n"} else name
 
 
 def as_arrow(data: Any) -> Any:
@@ -427,6 +423,6 @@ def written(tables: Iterator[Any], name: str) -> tuple[str, BinaryIO]:
 
 
 __all__ = [
-    "CHUNK_ROWS", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged", "is_table",
-    "text_of", "unpacked", "written",
+    "CHUNK_ROWS", "OF_ONE_TYPE", "PACKED_ERRORS", "READERS", "as_arrow", "batches", "damaged",
+    "is_table", "unpacked", "written",
 ]  # fmt: skip

@@ -15,7 +15,8 @@ from . import _native, dtypes, errors
 from ._data_spec import DataSpec, HeldFiles, csv
 from ._datasets import Dataset
 from ._remote_files import needed
-from ._table_readers import batches, is_table, text_cells, written
+from ._table_cells import cells_of, flat_columns
+from ._table_readers import OF_ONE_TYPE, batches, is_table, written
 from .function import TensorSpec
 
 #: Rows that are read at once for smaller batches.
@@ -85,11 +86,15 @@ class TableDataset(Dataset):
         rows = max(_READ_ROWS // batch_size, 1) * batch_size
 
         def chunks() -> Iterator[dict[str, npt.NDArray[Any]]]:
-            before = 0
+            before, kinds = 0, dict[str, Any]()
             for name in mine:
                 kind, path, _ = _native.table_file(name)
                 for batch, _ in batches(path, kind, columns, rows):
-                    found = arrays_of(batch, path, fill or {})
+                    if not batch.num_rows:
+                        continue
+                    found = arrays_of(batch, path, fill or {}, columns or ())
+                    kinds = kinds or {key: value.dtype for key, value in found.items()}
+                    _check_kinds(found, kinds, path)
                     if every > 1:
                         begin = (index - before) % every
                         before += batch.num_rows
@@ -110,24 +115,30 @@ class TableDataset(Dataset):
         super().__init__(made._definition, made._spec, [made])
 
 
-def arrays_of(batch: Any, path: str, fill: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """The columns of an Arrow batch as NumPy's, strings as objects of bytes."""
+def arrays_of(
+    batch: Any, path: str, fill: Mapping[str, Any], wanted: Sequence[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
+    """The columns of an Arrow batch as NumPy's, strings as objects of bytes. Those that are neither
+    numbers nor text are left out, and an error if they are wanted."""
     arrow, compute = needed("pyarrow", path), needed("pyarrow.compute", path)
     types = arrow.types
-    if any(types.is_nested(field.type) for field in batch.schema):
-        batch = text_cells(batch)
     found: dict[str, npt.NDArray[Any]] = {}
-    for name, column in zip(batch.schema.names, batch.columns):
-        if isinstance(column, arrow.ChunkedArray):
-            column = column.combine_chunks()
+    for name, column in flat_columns(batch):
         kind = column.type
         if types.is_dictionary(kind):
             column, kind = column.cast(kind.value_type), kind.value_type
         if types.is_decimal(kind):
             column, kind = column.cast(arrow.float64()), arrow.float64()
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-            texts = compute.fill_null(column.cast(arrow.binary()), b"")
-            found[name] = texts.to_numpy(zero_copy_only=False)
+            cells = cells_of(column)
+            if cells is not None:
+                texts = compute.fill_null(cells.cast(arrow.binary()), b"")
+                found[name] = texts.to_numpy(zero_copy_only=False)
+            elif name in wanted:
+                raise errors.InvalidArgumentError(
+                    f"{path}: column '{name}' is {kind}, which is no number, text or list of them; "
+                    "leave it out"
+                )
             continue
         if column.null_count and not types.is_floating(kind):
             if name not in fill:
@@ -138,6 +149,27 @@ def arrays_of(batch: Any, path: str, fill: Mapping[str, Any]) -> dict[str, npt.N
             column = compute.fill_null(column, arrow.scalar(fill[name], kind))
         found[name] = column.to_numpy(zero_copy_only=False)
     return found
+
+
+def _check_kinds(
+    found: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Any], path: str
+) -> None:
+    """Whether columns are those of the first rows, and of their types."""
+    if set(found) != set(kinds):
+        raise errors.InvalidArgumentError(
+            f"{path}: the columns are {', '.join(sorted(found))}, and those of the rows before "
+            f"{', '.join(sorted(kinds))}; name those that all have: columns=[...]"
+        )
+    for name, array in found.items():
+        if array.dtype != kinds[name]:
+            was, now = (_kind_name(kind) for kind in (kinds[name], array.dtype))
+            raise errors.InvalidArgumentError(
+                f"{path}: the column '{name}' begins as {was} and goes on as {now}; {OF_ONE_TYPE}"
+            )
+
+
+def _kind_name(kind: Any) -> str:
+    return "text" if kind.hasobject else str(kind)
 
 
 def _rebatched(

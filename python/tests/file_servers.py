@@ -13,7 +13,8 @@ from xml.sax.saxutils import escape
 class FileServer:
     """Files by their paths ("/bucket/key"). `cuts`: which answers end too early: "whole" files in
     their middle, "parts" at their beginning. `stalls`: so much comes, and then nothing.
-    `is_silent`: requests are taken and not answered."""
+    `failures`: so many requests are answered by 503. `is_silent`: requests are taken and not
+    answered."""
 
     def __init__(self, ranges: bool = True) -> None:
         self.over = threading.Event()
@@ -32,6 +33,7 @@ class FileServer:
         self.cuts: set[str] = set()
         self.stalls = False
         self.is_silent = False
+        self.failures = 0
         #: Set once something was asked for.
         self.asked = threading.Event()
         #: How many parts of files have been asked for.
@@ -111,6 +113,10 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
             if server.is_silent:
                 server.over.wait(60)
                 self.close_connection = True
+                return
+            if server.failures:
+                server.failures -= 1
+                self._answer(503, b"", "text/plain", {})
                 return
             if "list-type" in asked:
                 self._list(path.strip("/"), asked)

@@ -29,7 +29,7 @@ def rows_of() -> dict[str, list[Any]]:
 def write(folder: Path, name: str, data: dict[str, list[Any]] | None = None) -> Path:
     """The rows as a file of a format."""
     data = data or rows_of()
-    table = pa.table(data)
+    table = pa.table(data, schema=pa.table(rows_of()).schema)
     ending = next(one for one in sr.data.table_formats() if one.name == name).endings[0]
     path = folder / f"day{ending}"
     if name in ("csv", "tsv"):

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from file_servers import file_server
 from pyarrow import csv as arrow_csv
@@ -17,6 +18,7 @@ from table_files import rows_of, write
 
 import sidereal as sr
 from sidereal import _evaluate_command, _predict_command
+from sidereal._rows import Table
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -79,6 +81,39 @@ def test_train_and_predict_read_and_write_tables(
     assert _evaluate_command.main(words) == 0, capsys.readouterr().err
     assert _predict_command.main([*words, "--out", os.fspath(tmp_path / "x.orc")]) == 1
     assert "x.orc: orc is not written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl"])
+def test_kept_columns_have_the_types_they_had(ending: str, tmp_path: Path) -> None:
+    second = 10**9
+    columns = {
+        "s": pa.array([1, 86399, None], pa.time32("s")),
+        "ms": pa.array([1001, None, 3], pa.time32("ms")),
+        "us": pa.array([1, 2, None], pa.time64("us")),
+        "ns": pa.array([second + 1, 2, None], pa.time64("ns")),
+        "took": pa.array([-5, None, 10**10], pa.duration("us")),
+        "at": pa.array([1, None, 3], pa.timestamp("us", "UTC")),
+        "day": pa.array([1, None, 3], pa.date32()),
+        "flag": pa.array([True, None, False]),
+        "price": pa.array([1, None, 2], pa.decimal128(9, 2)),
+    }
+    table = pa.table(columns)
+    feather.write_feather(table, tmp_path / "x.arrow")
+    found = Table(str(tmp_path / "x.arrow"), ",")
+    types = [found.schema().field(name).type for name in found.columns]
+    path = tmp_path / f"out.{ending}"
+    kind = "json_lines" if ending == "jsonl" else ending
+    with _predict_command._ArrowOut(str(path), kind, types) as out:
+        out.begin(found.columns, ["prediction"])
+        out.write(list(found.rows()), np.array([[0.5], [1.5], [2.5]]))
+    if ending == "jsonl":
+        first = json.loads(path.read_text().splitlines()[0])
+        assert (first["s"], first["flag"], first["day"]) == ("00:00:01", True, "1970-01-02")
+        return
+    kept = (parquet.read_table if ending == "parquet" else feather.read_table)(path)
+    # Parquet has no seconds.
+    expected = table.set_column(0, "s", columns["s"].cast(kept.schema.field("s").type))
+    assert kept.drop_columns(["prediction"]).equals(expected)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])

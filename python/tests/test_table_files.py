@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pyarrow import parquet
 from table_files import FORMATS, ROWS, read, rows_of, same, spec_of, write
 
 import sidereal as sr
-from sidereal import _table_readers, errors
+from sidereal import _table_cells, _table_readers, errors
 from sidereal._arrays import as_spec
 
 
@@ -63,6 +65,172 @@ def test_lists_missing_cells_and_bools_are_cells_of_csv(tmp_path: Path) -> None:
     }  # fmt: skip
     expected = read(spec_of(tmp_path / "x.csv", **options))
     same(read(spec_of(tmp_path / "x.parquet", **options)), expected)
+
+
+def text_of(batch: Any) -> bytes:
+    return b"".join(_table_cells.text_pieces(batch, ",", True))
+
+
+def test_what_is_missing_in_a_list_is_an_empty_value() -> None:
+    kinds: list[tuple[str, list[Any], Any]] = [
+        ("a", [["x", None, "y"], None, []], pa.list_(pa.string())),
+        ("b", [[True, False], [None], [True]], pa.list_(pa.bool_())),
+        ("c", [[1.5, float("nan")], [2.0, 3.0], None], pa.list_(pa.float64(), 2)),
+        ("d", [[None, 1], [], [2]], pa.large_list(pa.int32())),
+    ]
+    table = pa.table({name: pa.array(cells, kind) for name, cells, kind in kinds})
+    expected = b"a,b,c,d\nx||y,1|0,1.5|,|1\n,,2|3,\n,1,,2\n"
+    assert text_of(table).replace(b'""', b"") == expected
+    assert text_of(table.slice(1)).splitlines()[1:] == text_of(table).splitlines()[2:]
+
+
+def test_columns_that_are_no_text_stop_nobody(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "click": [0, 1],
+            "price": [1.0, 2.0],
+            "raw": pa.array([b"\xff", b"b"], pa.binary()),
+            "seen": pa.array(["a", "b"], pa.string_view()),
+            "map": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int8())),
+            "structs": [[{"n": 1}], []],
+        }
+    )
+    path = tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as file:
+        file.write_table(table)
+    assert text_of(table) == b"click,price,raw,seen\n0,1,\xff,a\n1,2,b,b\n"
+    assert read(spec_of(path))["dense"][:, 0].tolist() == [1, 2]
+    with pytest.raises(errors.InvalidArgumentError, match="'map'.*click, price, raw, seen"):
+        spec_of(path, categorical=["map"]).inspect()
+    batch = next(iter(sr.data.TableDataset(path, 2)))
+    assert list(batch) == ["click", "price", "raw", "seen"]
+    assert batch["raw"].numpy().tolist() == [b"\xff", b"b"]
+    with pytest.raises(errors.InvalidArgumentError, match="x.arrow: column 'structs' is list"):
+        sr.data.TableDataset(path, 2, ["click", "structs"])
+
+
+def test_pieces_of_text_are_small_however_large_cells_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, words = "x" * (1 << 20), pa.array(["a", "b" * (8 << 20)])
+    table = pa.table(
+        {
+            "click": [0] * 1000 + [1] * 20,
+            "text": [""] * 1000 + [large] * 20,
+            # What all rows share is not counted for each.
+            "word": pa.DictionaryArray.from_arrays(pa.array([0] * 1020), words),
+        }
+    )
+    pieces = list(_table_cells.text_pieces(table, ",", True))
+    assert max(map(len, pieces)) < 5 << 20
+    assert len(pieces) < 30
+    assert b"".join(pieces).count(b"\n") == 1021
+    path = tmp_path / "x.arrow"
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
+        stream.write_table(table)
+    found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "arrow", None, 300)]
+    assert found == [0, 300, 300, 300, 120]
+    monkeypatch.setattr(_table_readers, "_RECORDS_BYTES", 1000)
+    path = write(tmp_path, "tfrecord")
+    found = [batch.num_rows for batch, _ in _table_readers.batches(str(path), "tfrecord")]
+    assert sum(found) == ROWS
+    assert max(found) < 20
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FORMATS if name not in ("json_lines", "tfrecord")]
+)
+def test_a_file_without_rows_has_columns(
+    name: str, tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    for folder, rows in (("a", {key: value[:0] for key, value in rows_of().items()}), ("b", None)):
+        (tmp_path / folder).mkdir()
+        write(tmp_path / folder, name, rows)
+    (empty,) = (tmp_path / "a").iterdir()
+    (full,) = (tmp_path / "b").iterdir()
+    for files in ((empty, full), (full, empty)):
+        same(read(spec_of(*files)), expected)
+        batches = list(sr.data.TableDataset(list(files), 64, ["price"]))
+        assert [len(batch["price"]) for batch in batches] == [64, 36]
+    with pytest.raises(errors.InvalidArgumentError, match="day.*: there are no rows"):
+        sr.data.TableDataset(empty, 10)
+
+
+def test_json_lines_have_the_text_they_are_written_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        '{"x": 0.5, "day": "2020-01-01", "n": 18446744073709551615, "l": ["2020-01-01"], '
+        '"s": {"a": 1, "b": "2020-01-01"}, "big": 1}',
+        '{"x": 1e300, "day": "none", "n": 3, "l": [], "s": null, "big": -99999999999999999999}',
+        '{"x": 1, "day": "2020-01-01T00:00:00Z", "n": 9007199254740993, "s": {"b": null, "a": 2}}',
+        '{"day": "2020-01-01", "l": null}',
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    expected = [
+        "0.5,2020-01-01,18446744073709551615,2020-01-01,1,2020-01-01,1",
+        "1e+300,none,3,,,,-99999999999999999999",
+        "1,2020-01-01T00:00:00Z,9007199254740993,,2,,",
+        ",2020-01-01,,,,,",
+    ]
+    # Of all lines together, and each in a block of its own.
+    for block in (8 << 20, 1):
+        monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", block)
+        found = []
+        for batch, _ in _table_readers.batches(str(path), "json_lines"):
+            head, *rows = text_of(batch).decode().replace('"', "").splitlines()
+            assert head == "x,day,n,l,s.a,s.b,big"
+            found += rows
+        assert found == expected
+
+
+def test_a_large_integer_beside_fractions_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"click": 0, "price": 0.5}\n{"click": 1, "price": 9007199254740993}\n')
+    said = r"x.jsonl:2: the column 'price' has 9007199254740993 and .*as text"
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        spec_of(path).inspect()
+
+
+def test_a_dataset_gives_dates_and_times_as_text(tmp_path: Path) -> None:
+    at = dt.datetime(2020, 1, 2, 3, 4, 5)
+    table = pa.table({"day": [at.date(), None], "at": [at, at], "time": [at.time(), at.time()]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    batch = next(iter(sr.data.TableDataset(tmp_path / "x.parquet", 2)))
+    assert batch["day"].numpy().tolist() == [b"2020-01-02", b""]
+    assert batch["at"].numpy().tolist() == [b"2020-01-02 03:04:05.000000"] * 2
+    assert batch["time"].numpy().tolist() == [b"03:04:05.000000"] * 2
+
+
+def test_a_dataset_reads_text_with_line_ends_in_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 64)
+    cells = [f"line {i}\nof several\n, {i}" for i in range(20)]
+    path = tmp_path / "x.csv"
+    path.write_text("n,text\n" + "".join(f'{i},"{cell}"\n' for i, cell in enumerate(cells)))
+    (batch,) = sr.data.TableDataset(path, 20)
+    assert [cell.decode() for cell in batch["text"].numpy()] == cells
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl"])
+def test_a_column_that_changes_its_type_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 64)
+    rows = [(i, i) for i in range(100)] + [(100, 0.5)]
+    if name == "x.jsonl":
+        text = "".join(json.dumps({"a": a, "price": price}) + "\n" for a, price in rows)
+    else:
+        line = "{}\t{}\n" if ".tsv" in name else "{},{}\n"
+        text = "".join(line.format(*row) for row in [("a", "price"), *rows])
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    said = f"{name}: the column 'price' begins as int64 and .*write all"
+    for columns in (None, ["price"]):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            list(sr.data.TableDataset(path, 10, columns))
 
 
 @pytest.mark.parametrize("name", ["parquet", "json_lines"])
@@ -126,6 +294,19 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         read(spec_of(records))
     with pytest.raises(errors.InvalidArgumentError, match="'klick'.*click, price, city, code"):
         spec_of(write(tmp_path, "parquet"), label="klick").inspect()
+
+
+@pytest.mark.parametrize("place, said", [(3, "no record"), (14, "damaged")])
+def test_records_are_checked_before_they_are_used(place: int, said: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "tfrecord")
+    content = bytearray(path.read_bytes())
+    second = 16 + int.from_bytes(content[:8], "little")
+    content[second + place] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(
+        errors.DataLossError, match=f"day.tfrecord: .*byte {second} .*{said}.*again"
+    ):
+        list(_table_readers.batches(str(path), "tfrecord"))
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("csv", "tsv")])

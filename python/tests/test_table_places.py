@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from file_servers import FileServer, file_server
+from pyarrow import fs
 from table_files import ROWS, read, same, spec_of, write
 
 import sidereal as sr
-from sidereal import errors
+from sidereal import _remote_files, errors
 from sidereal._rows import Table
 
 
@@ -153,6 +155,70 @@ def test_patterns_of_a_bucket_find_its_files(server: FileServer, tmp_path: Path)
     assert len(read(spec_of("s3://bucket/d/day_*.csv.gz"))["label"]) == 2 * ROWS
     with pytest.raises(errors.NotFoundError, match=r"no file matches 's3://bucket/d/night_\*'"):
         read(spec_of("s3://bucket/d/night_*"))
+
+
+def test_names_may_have_options(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in (1, 2):
+        server.files[f"/bucket/d/day_{day}.csv"] = write(tmp_path, "csv").read_bytes()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    options = f"?endpoint_override={server.url.removeprefix('http://')}&scheme=http"
+    for pattern in ("s3://bucket/d/day_?.csv", "s3://bucket/*/day_[12].csv"):
+        assert _remote_files.list_files(pattern + options) == [
+            f"s3://bucket/d/day_{day}.csv{options}" for day in (1, 2)
+        ]
+    assert len(read(spec_of("s3://bucket/d/day_?.csv" + options))["label"]) == 2 * ROWS
+    with pytest.raises(errors.InvalidArgumentError, match=r"'regio' is not known; endp"):
+        _remote_files.list_files("s3://bucket/d/x?regio=x")
+    with pytest.raises(errors.InvalidArgumentError, match=r"buckets are not listed"):
+        _remote_files.list_files("s3://buck*/d")
+
+
+def test_patterns_are_of_names_and_not_of_what_a_system_calls_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("c/d/day_1.pq", "c/d/day_2.pq", "c/d/e/day_3.pq", "c/day_4.pq"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def system(path: str) -> tuple[fs.FileSystem, str]:
+        # As of Azure: the account is of the system, and not of the file's name.
+        found = re.fullmatch(r"abfs://c@a\.dfs\.core\.windows\.net(/d)?", path)
+        assert found is not None, path
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "c" + (found[1] or "")
+
+    monkeypatch.setattr(_remote_files, "_arrow_system", system)
+    place = "abfs://c@a.dfs.core.windows.net"
+    for pattern, names in (
+        ("/d/day_*.pq", ["/d/day_1.pq", "/d/day_2.pq"]),
+        ("/d/*/day_*.pq", ["/d/e/day_3.pq"]),
+        ("/*.pq", ["/day_4.pq"]),
+    ):
+        assert _remote_files.list_files(place + pattern) == [place + name for name in names]
+
+
+def test_what_may_pass_is_tried_three_times(
+    server: FileServer, tmp_path: Path, expected: dict[str, np.ndarray]
+) -> None:
+    server.files["/day.csv"] = write(tmp_path, "csv").read_bytes()
+    url = f"{server.url}/day.csv"
+    server.failures = 2
+    with _remote_files.open_file(url) as file:
+        assert file.read() == server.files["/day.csv"]
+        assert server.failures == 0
+        # Also of what is read later.
+        server.failures = 2
+        file.seek(0)
+        file.seek(len(server.files["/day.csv"]) - 3)
+        assert len(file.read()) == 3
+    server.failures = 1000
+    with pytest.raises(errors.UnavailableError, match="day.csv: .*503"):
+        _remote_files.open_file(url)
+    assert server.failures == 997
+    server.failures = 2
+    same(read(spec_of(url)), expected)
 
 
 def test_what_is_not_there_is_named(server: FileServer) -> None:
