@@ -94,7 +94,6 @@ void FigureLog::progress(const Progress& now,
   add_staleness(staleness(), &summary);
   before_ = now.workers;
   before_s_ = now.seconds;
-  written_ = now.steps;
   add(summary);
 }
 
@@ -120,7 +119,7 @@ void FigureLog::epoch_ended(double training_loss) {
 void FigureLog::fitted(const FitResult& result) {
   step_ = result.steps;
   Summary summary;
-  if (written_ < step_) summary.scalar("train/loss", result.loss);
+  summary.scalar("train/loss", result.loss);
   summary.scalar("total/samples_per_s", result.samples_per_s);
   summary.scalar("total/seconds", result.seconds);
   add(summary);

@@ -52,7 +52,6 @@ class FigureLog {
   std::unique_ptr<EventFile> file_;
   Status failed_;
   int64_t step_ = 0;
-  int64_t written_ = 0;  ///< The step that figures of the training were written of last.
   double next_s_ = 0;
   double before_s_ = 0;
   std::vector<TaskStats> before_;

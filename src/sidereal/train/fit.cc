@@ -15,6 +15,8 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr double kHighLoss = 5;
+/// What progress tells of epochs is told as often, at most.
+constexpr std::chrono::milliseconds kBetweenEpochs(250);
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -123,10 +125,15 @@ void Fit::evaluated(const EvalResult& evaluated, int64_t epoch, int64_t ended) {
 void Fit::epoch_ended(int64_t epoch, double loss) {
   result.training_losses.resize(static_cast<size_t>(epoch), kUnknown);
   result.training_losses.push_back(loss);
-  shown_.training_losses = result.training_losses;
   if (options.on_training_loss) options.on_training_loss(epoch + 1, loss);
   // With validation data it is told with what came of that.
-  if (options.on_progress && validation == nullptr) options.on_progress(shown_);
+  if (!options.on_progress || validation != nullptr) return;
+  // Epochs of a small file end faster than anybody reads, and each tells of all before it.
+  const auto now = steady_clock::now();
+  if (epoch + 1 < options.epochs && now - epoch_shown_ < kBetweenEpochs) return;
+  epoch_shown_ = now;
+  shown_.training_losses = result.training_losses;
+  options.on_progress(shown_);
 }
 
 FitResult Fit::end() {
