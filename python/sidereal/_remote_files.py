@@ -95,8 +95,9 @@ def _status(error: BaseException, code: int, *words: str) -> bool:
 
 def _may_pass(error: Exception) -> bool:
     """Whether a request may succeed if it is made once more: not what the server refuses."""
-    is_answer = isinstance(error, urllib.error.HTTPError)
-    return not is_answer or error.code >= 500 or error.code in (408, 429)
+    if not isinstance(error, urllib.error.HTTPError):
+        return True
+    return error.code >= 500 or error.code in (408, 429)
 
 
 class HttpFile(io.RawIOBase):
