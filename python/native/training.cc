@@ -184,6 +184,9 @@ void bind_data(nb::module_& m) {
         return value_of(without_gil([&] { return data::expand_globs(patterns); }));
       },
       "patterns"_a);
+}
+
+void bind_tables(nb::module_& m) {
   m.def("table_formats", [] {
     std::vector<std::tuple<std::string, std::string, std::string, std::string>> found;
     for (const data::TableFormat& one : data::table_formats()) {
@@ -447,6 +450,7 @@ void bind_trainer(nb::module_& m) {
 
 void bind_training(nb::module_& m) {
   bind_data(m);
+  bind_tables(m);
   bind_clusters(m);
   bind_results(m);
   bind_trainer(m);

@@ -36,7 +36,7 @@ Result<JobHolder> job_holder(const JobOptions& options) {
   SR_RETURN_IF_ERROR(check_text("user of a job", options.user));
   sys::posix::Identity me = sys::posix::identity();
   return JobHolder{.name = options.name,
-                   .user = options.user.empty() ? std::move(me.user) : options.user,
+                   .user = options.user.empty() ? me.user : options.user,
                    .host = std::move(me.host),
                    .pid = me.pid,
                    .program = shown(me.program)};

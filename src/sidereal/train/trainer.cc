@@ -264,9 +264,6 @@ class Trainer::Impl {
       fit->mark();
       return now;
     };
-    const auto is_over = [&] {
-      return options.patience > 0 && since_best(result.validation) >= options.patience;
-    };
     SR_ASSIGN_OR_RETURN(const auto best, open_best(fit, before));
     // Of steps that were made here.
     EpochLosses losses;
@@ -276,7 +273,7 @@ class Trainer::Impl {
     is_trained_ = true;
     result.epochs = schedule.first_epoch(options.epochs);
     fit->stands_at_epoch(result.epochs);
-    while (result.epochs < options.epochs && !is_over()) {
+    while (result.epochs < options.epochs && !is_over(options, result)) {
       const int64_t epoch = result.epochs;
       const int64_t end = one_loop ? options.epochs : epoch + 1;
       const std::pair<std::string, Tensor> rate = {
@@ -288,10 +285,7 @@ class Trainer::Impl {
         } else {
           loop.constants = {rate};
         }
-        int64_t steps = std::max<int64_t>(steps_left(options, loop_steps), 0);
-        if (saver != nullptr && saver->steps_of_lane() > 0) {
-          steps = steps == 0 ? saver->steps_of_lane() : std::min(steps, saver->steps_of_lane());
-        }
+        const int64_t steps = steps_at_once(steps_left(options, loop_steps), saver.get());
         const auto for_worker = [&](size_t index, task::LoopOptions* own) {
           number_steps(options, (*workers)[index], index,
                        before.worker_steps[index] + group.steps_of(index), own);
@@ -309,8 +303,8 @@ class Trainer::Impl {
         const auto on_passes = [&](size_t worker, const auto& passes, const auto& positions) {
           for (const task::LoopPassMean& pass : passes) {
             if (pass.lane >= (*workers)[worker].lanes) continue;  // Said by another program.
-            losses.add(schedule.epoch_of(worker, end, static_cast<size_t>(pass.lane), pass.pass),
-                       pass.sum, pass.steps);
+            const auto lane = static_cast<size_t>(pass.lane);
+            losses.add(schedule.epoch_of(worker, end, lane, pass.pass), pass.sum, pass.steps);
           }
           begun[worker] = schedule.begun_epoch(worker, end, positions);
           tell_losses(std::ranges::min(begun));
@@ -335,11 +329,7 @@ class Trainer::Impl {
         loop_steps = 0;
       }
       if (fit->validation != nullptr) {
-        SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, options));
-        if (static_cast<int64_t>(result.training_losses.size()) == end) {
-          evaluated.training_loss = result.training_losses.back();
-        }
-        fit->evaluated(evaluated, epoch, end);
+        SR_RETURN_IF_ERROR(evaluate_epoch(fit, epoch, end));
         if (best != nullptr && since_best(result.validation) == 0) best->keep(state());
       }
       if (saver != nullptr && saver->is_due(true)) saver->save(state());
@@ -349,6 +339,20 @@ class Trainer::Impl {
     // The model is there until its last figure is known.
     SR_ASSIGN_OR_RETURN(result.tasks, placed_.ps_stats());
     return {};
+  }
+
+  /// The figures of the validation data behind an epoch; `ended`: epochs.
+  Status evaluate_epoch(Fit* fit, int64_t epoch, int64_t ended) {
+    SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, fit->options));
+    const std::vector<double>& losses = fit->result.training_losses;
+    if (static_cast<int64_t>(losses.size()) == ended) evaluated.training_loss = losses.back();
+    fit->evaluated(evaluated, epoch, ended);
+    return {};
+  }
+
+  /// Whether no better epoch came for as many as are waited for.
+  [[nodiscard]] bool is_over(const FitOptions& options, const FitResult& result) const {
+    return options.patience > 0 && since_best(result.validation) >= options.patience;
   }
 
   static FitOptions quiet(const FitOptions& options) {
@@ -361,6 +365,13 @@ class Trainer::Impl {
   /// Steps that each lane has yet, of FitOptions::steps_max; -1: as many as there are.
   static int64_t steps_left(const FitOptions& options, int64_t done) {
     return options.steps_max == 0 ? -1 : std::max<int64_t>(0, options.steps_max - done);
+  }
+
+  /// Steps of each lane until a checkpoint is due, `left` at most; 0: as many as there are.
+  static int64_t steps_at_once(int64_t left, const Checkpointing* saver) {
+    const int64_t steps = std::max<int64_t>(left, 0);
+    if (saver == nullptr || saver->steps_of_lane() <= 0) return steps;
+    return steps == 0 ? saver->steps_of_lane() : std::min(steps, saver->steps_of_lane());
   }
 
   /// Epochs since the one with the best evaluation.
