@@ -78,9 +78,9 @@ TEST_F(FeederTest, TextComesInPieces) {
 }
 
 TEST_F(FeederTest, OneThatEndsIsAnError) {
-  for (const std::string& lines : {std::string("exit 0\n"), kOpened,
-                                   kOpened + kAsk + answer('D', "one\\n"),
-                                   kOpened + kAsk + "printf 'D\\000\\000'\n"}) {
+  for (const std::string& lines :
+       {std::string("exit 0\n"), kOpened, kOpened + kAsk + answer('D', "one\\n"),
+        kOpened + kAsk + "printf 'D\\000\\000'\n"}) {
     say(lines);
     const auto found = text();
     EXPECT_EQ(found.status().code(), StatusCode::kUnavailable) << lines;

@@ -40,10 +40,7 @@ constexpr std::array<TableFormat, 9> kFormats = {{
      .endings = ".npz",
      .what = "NumPy arrays of equal length; x of two dimensions is x_0, x_1, ...",
      .needs = "pyarrow"},
-    {.name = "npy",
-     .endings = ".npy",
-     .what = "one NumPy array of records",
-     .needs = "pyarrow"},
+    {.name = "npy", .endings = ".npy", .what = "one NumPy array of records", .needs = "pyarrow"},
 }};
 
 const TableFormat* find(std::string_view name) {

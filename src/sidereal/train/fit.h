@@ -83,7 +83,7 @@ struct Fit {
   std::map<int64_t, Mark> marks_;  // By steps of a checkpoint.
   Progress shown_;                 // Last.
   std::chrono::steady_clock::time_point epoch_shown_ = std::chrono::steady_clock::now();
-  bool is_first_ = true;           // No loss has been looked at.
+  bool is_first_ = true;  // No loss has been looked at.
   int64_t losses_in_a_row_ = 0;
   int64_t saved_at_loss_ = 0;
 };
