@@ -23,7 +23,7 @@ from ._json_tables import table_of_lines
 from ._remote_files import needed, open_file, said_of, scheme_of, size_of
 from ._table_cells import flat_columns
 from .ops.parsing import RaggedFeature, parse_example
-from .records import masked_crc
+from .records import records_in
 
 #: Rows of a batch of a format that has no batches of its own.
 CHUNK_ROWS = 1 << 16
@@ -118,31 +118,6 @@ def _filled(found: Mapping[str, Any], kinds: Mapping[str, Any], rows: int) -> An
     return arrow.table(columns, names=list(kinds))
 
 
-def _records(file: BinaryIO, path: str) -> Iterator[bytes]:
-    file, at = unpacked(file), 0
-    while head := file.read(12):
-        # The checksum first: what is no length may be of any size.
-        if len(head) == 12 and masked_crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
-            raise errors.DataLossError(
-                f"{path}: at byte {at} there is no record: this is no file of TFRecords, or "
-                "damaged; fetch or write the file again"
-            )
-        size = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
-        body = file.read(size + 4) if len(head) == 12 else b""
-        if len(head) < 12 or len(body) < size + 4:
-            raise errors.DataLossError(
-                f"{path}: the record at byte {at} is cut off; fetch or write the file again"
-            )
-        record = body[:size]
-        if masked_crc(record) != struct.unpack("<I", body[size:])[0]:
-            raise errors.DataLossError(
-                f"{path}: the record at byte {at} is damaged (its checksum is another); fetch or "
-                "write the file again"
-            )
-        yield record
-        at += 16 + size
-
-
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """The fields of a message of protocol buffers: (number, bytes or integer)."""
     at = 0
@@ -197,7 +172,7 @@ def _some(records: Iterator[bytes], rows: int) -> list[bytes]:
 def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     size, done = max(size_of(path), 1), 0
-    records, features = _records(file, path), dict[str, Any]()
+    records, features = records_in(unpacked(file), path), dict[str, Any]()
     while some := _some(records, rows):
         if not features:
             try:
