@@ -116,7 +116,7 @@ class Staleness {
     metrics::Counter rows_in_cut;
     std::array<Read, 256> reads{};  // Those of steps that are under way at once, mostly.
     std::array<std::atomic<Seen*>, Pushers::kMax + 1> by_pusher{};  // Its own.
-    mutable std::mutex mutex;            // For who takes one of them away, and who reads them.
+    mutable std::mutex mutex;            // Of put_aside() and read(): each count is in one place.
     metrics::HistogramSnapshot aside{};  // With mutex.
   };
 

@@ -14,7 +14,7 @@ namespace {
 
 /// Jobs whose programs have died that are remembered: more names than that are not used again.
 constexpr int64_t kLeftMax = 256;
-/// Leases that are remembered as ended: sessions of older ones have noticed by then.
+/// Numbers that EndedLately has.
 constexpr size_t kEndedMax = 4096;
 
 int64_t now_s() {
@@ -103,10 +103,23 @@ std::vector<RunningJob> JobLeases::running() const {
   return out;
 }
 
+void EndedLately::add(uint64_t number, const Status& why) {
+  if (!why_.try_emplace(number, why).second) return;
+  in_turn_.push_back(number);
+  if (in_turn_.size() <= kEndedMax) return;
+  why_.erase(in_turn_.front());
+  in_turn_.pop_front();
+}
+
+Status EndedLately::why(uint64_t number) const {
+  const auto found = why_.find(number);
+  return found == why_.end() ? Status() : found->second;
+}
+
 Status LeasedSessions::join(uint64_t lease, uint64_t session) {
   if (lease == 0) return {};
   const std::lock_guard lock(mutex_);
-  SR_RETURN_IF_ERROR(check_locked(lease));
+  SR_RETURN_IF_ERROR(ended_.why(lease));
   open_[lease].insert(session);
   return {};
 }
@@ -122,22 +135,13 @@ void LeasedSessions::leave(uint64_t lease, uint64_t session) {
 
 Status LeasedSessions::check(uint64_t lease) const {
   const std::lock_guard lock(mutex_);
-  return check_locked(lease);
-}
-
-Status LeasedSessions::check_locked(uint64_t lease) const {
-  const auto found = ended_.find(lease);
-  return found == ended_.end() ? Status() : found->second;
+  return ended_.why(lease);
 }
 
 void LeasedSessions::end(uint64_t lease, const Status& why) {
   SR_CHECK(!why.ok());
   const std::lock_guard lock(mutex_);
-  if (ended_.try_emplace(lease, why).second) ended_in_turn_.push_back(lease);
-  if (ended_in_turn_.size() > kEndedMax) {
-    ended_.erase(ended_in_turn_.front());
-    ended_in_turn_.pop_front();
-  }
+  ended_.add(lease, why);
 }
 
 std::vector<uint64_t> LeasedSessions::take_open(uint64_t lease) {

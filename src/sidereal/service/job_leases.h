@@ -50,7 +50,20 @@ class JobLeases {
   uint64_t left_ = 0;
 };
 
-/// What belongs to leases on one task, whoever granted them.
+/// Why sessions or leases have ended, by number; of the latest ones, as clients of older ones have
+/// noticed. Thread: one at a time.
+class EndedLately {
+ public:
+  void add(uint64_t number, const Status& why);
+  /// OK: it has not, or is forgotten.
+  [[nodiscard]] Status why(uint64_t number) const;
+
+ private:
+  std::map<uint64_t, Status> why_;
+  std::deque<uint64_t> in_turn_;  // Oldest first.
+};
+
+/// What belongs to leases on one task, whichever task granted them.
 /// Thread: any.
 class LeasedSessions {
  public:
@@ -65,12 +78,9 @@ class LeasedSessions {
   std::vector<uint64_t> take_open(uint64_t lease);
 
  private:
-  [[nodiscard]] Status check_locked(uint64_t lease) const;
-
   mutable std::mutex mutex_;
   std::map<uint64_t, std::set<uint64_t>> open_;  // By lease.
-  std::map<uint64_t, Status> ended_;             // Of the latest leases.
-  std::deque<uint64_t> ended_in_turn_;           // Oldest first.
+  EndedLately ended_;
 };
 
 /// Both, as the services of a server share them.

@@ -21,8 +21,6 @@ constexpr milliseconds kUnheld(10'000);
 constexpr size_t kSessionsMax = 1024;
 /// What asynchronous pushes get to be done when sessions end that others wait for.
 constexpr milliseconds kLastCalls(5'000);
-/// Sessions whose leases have ended that are remembered: clients of older ones have noticed.
-constexpr size_t kTakenMax = 4096;
 
 }  // namespace
 
@@ -106,12 +104,7 @@ void MasterSessions::close_leased(uint64_t lease, const Status& why) {
     for (const auto& [id, entry] : sessions_) {
       if (entry.session->config().lease == lease) ids.push_back(id);
     }
-    for (const uint64_t id : ids) {
-      if (taken_.try_emplace(id, why).second) taken_in_turn_.push_back(id);
-      if (taken_in_turn_.size() <= kTakenMax) continue;
-      taken_.erase(taken_in_turn_.front());
-      taken_in_turn_.pop_front();
-    }
+    for (const uint64_t id : ids) taken_.add(id, why);
   }
   close_and_wait(ids, why);
 }
@@ -146,8 +139,7 @@ void MasterSessions::close_unheld(uint64_t id) {
 
 /// With mutex_.
 Status MasterSessions::unknown(uint64_t id) const {
-  const auto taken = taken_.find(id);
-  if (taken != taken_.end()) return taken->second;
+  SR_RETURN_IF_ERROR(taken_.why(id));
   return base::aborted(
       "session {:016x} is not known here: it was closed or reset, or the master was restarted; "
       "make a new session",

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/master/master_session.h"
+#include "sidereal/service/job_leases.h"
 
 namespace sidereal::service {
 
@@ -55,8 +55,7 @@ class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
 
   std::mutex mutex_;
   std::map<uint64_t, Entry> sessions_;
-  std::map<uint64_t, Status> taken_;    // Why the latest that ended with their leases did.
-  std::deque<uint64_t> taken_in_turn_;  // Oldest first.
+  EndedLately taken_;  // Those that ended with their leases.
 };
 
 }  // namespace sidereal::service
