@@ -205,11 +205,7 @@ void bind_tables(nb::module_& m) {
   m.def(
       "table_files",
       [](const std::vector<std::string>& patterns, const std::string& format, char delimiter) {
-        std::vector<std::string> named;
-        for (const std::string& one : patterns) {
-          named.push_back(value_of(data::named_as(one, format)));
-        }
-        auto files = value_of(without_gil([&] { return data::expand_globs(named); }));
+        auto files = value_of(without_gil([&] { return data::table_files(patterns, format); }));
         const char between = data::delimiter_of(files, delimiter);
         return std::make_tuple(std::move(files), between);
       },

@@ -57,8 +57,6 @@ def main() -> NoReturn:
     elif command is not None:
         sys.exit(command(words[1:]))
     program = program_path()
-    # Formats that the program does not read itself are read by this Python.
-    os.environ.setdefault("SIDEREAL_PYTHON", sys.executable)
     os.execv(program, [program, *words])
 
 

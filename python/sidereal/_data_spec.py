@@ -27,7 +27,7 @@ __all__ = [
     "synthetic", "table_formats",
 ]
 
-# Who reads what the engine does not: see _feeder.py. Processes that are started from here know too.
+# The Python that runs feeders (_feeder.py), also those of processes that are started from here.
 os.environ.setdefault("SIDEREAL_PYTHON", sys.executable)
 
 #: Rows held in memory to shuffle files.

@@ -175,12 +175,7 @@ Result<char> parse_delimiter(const std::string& text) {
 
 Result<std::vector<std::string>> files_of(const std::string& format,
                                           const std::vector<std::string>& patterns) {
-  if (!is_table(format)) return data::expand_globs(patterns);
-  std::vector<std::string> named;
-  for (const std::string& pattern : patterns) {
-    SR_ASSIGN_OR_RETURN(named.emplace_back(), data::named_as(pattern, format));
-  }
-  return data::expand_globs(named);
+  return is_table(format) ? data::table_files(patterns, format) : data::expand_globs(patterns);
 }
 
 Result<data::DataSpec> data_spec(const TrainArguments& a) {

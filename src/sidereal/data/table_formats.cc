@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/data/data_spec.h"
 
 namespace sidereal::data {
 namespace {
@@ -112,6 +113,15 @@ Result<std::string> named_as(const std::string& file, std::string_view format) {
   }
   if (wanted == kFormats.data() || table_file(file).format == wanted) return file;
   return std::string(wanted->name) + ":" + table_file(file).path;
+}
+
+Result<std::vector<std::string>> table_files(const std::vector<std::string>& patterns,
+                                             std::string_view format) {
+  std::vector<std::string> named;
+  for (const std::string& pattern : patterns) {
+    SR_ASSIGN_OR_RETURN(named.emplace_back(), named_as(pattern, format));
+  }
+  return expand_globs(named);
 }
 
 char delimiter_of(const std::vector<std::string>& files, char delimiter) {

@@ -51,6 +51,11 @@ std::vector<std::string> table_format_names();
 /// "csv": as the name of the file says.
 Result<std::string> named_as(const std::string& file, std::string_view format);
 
+/// The files that patterns name (expand_globs()), each such that table_file() takes it for one of
+/// the format; errors as of named_as() too.
+Result<std::vector<std::string>> table_files(const std::vector<std::string>& patterns,
+                                             std::string_view format);
+
 /// The character between columns of such files: tabs where tsv files have commas otherwise.
 char delimiter_of(const std::vector<std::string>& files, char delimiter);
 
