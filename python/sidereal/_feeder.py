@@ -134,7 +134,7 @@ def _end_with(parent: int) -> None:
 
 def main() -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    # Ctrl-C is for who asks, who then closes the socket.
+    # Ctrl-C is for the engine, which then closes the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     # What libraries print is no answer.

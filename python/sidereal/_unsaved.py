@@ -66,7 +66,7 @@ class UnsavedPushes:
                     )
                 said = [one for job in self._jobs for one in self._client.unsaved(_ANSWER_S, job)]
             except errors.Error as error:
-                # Whoever trains there meets it too, and says so.
+                # The training meets it too, and says so.
                 _log.debug("%s does not say what is not saved: %s", self._target, error)
                 return {}
             now: dict[tuple[str, int], _Tables] = {}

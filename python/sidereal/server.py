@@ -30,7 +30,7 @@ def _stop_all() -> None:
 
 
 def job_user() -> str:
-    """Who others read of as the user of this program's jobs; "": the user of the process."""
+    """The user that is shown for jobs of this program; "": the user of the process."""
     return os.environ.get("SIDEREAL_USER", "")
 
 

@@ -141,7 +141,7 @@ class WorkerSessionCreator(SessionCreator):
 
 
 def _without_taking_over(config: ConfigProto | None) -> ConfigProto | None:
-    """For the next sessions: who has taken the job over from this program since may keep it."""
+    """For the next sessions: a job that has taken over from this program since may keep it."""
     if config is None or not config.take_over:
         return config
     config = copy.copy(config)

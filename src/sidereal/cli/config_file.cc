@@ -27,8 +27,8 @@ constexpr const char* kConfig = "--config";
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
 bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
 
-/// The long name that files have, "" for what is not for them: who repeats a run by its file does
-/// not mean to end the one that goes on.
+/// The long name that files have, "" for what is not for them: a run that is repeated by its file
+/// is not meant to end the one that goes on.
 std::string file_name_of(const CLI::Option& option) {
   if (option.get_lnames().empty() || option.get_group().empty()) return "";
   const std::string& name = option.get_lnames().front();

@@ -178,7 +178,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-/// Who runs which job since when; "": nobody does.
+/// The jobs, their holders and since when; "": none runs.
 std::string format_jobs(const TopView& view) {
   constexpr size_t kProgramBytes = 60;
   std::vector<std::vector<std::string>> rows;

@@ -68,7 +68,7 @@ milliseconds default_silence() {
 }
 
 /// Of all variables: feeders began with those of then. What pytest says of itself changes from test
-/// to test, and for nobody.
+/// to test, and feeders do not read it.
 uint64_t environment() {
   uint64_t hash = 0;
   for (char** at = environ; *at != nullptr; ++at) {

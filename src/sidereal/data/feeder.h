@@ -12,8 +12,8 @@
 #include "sidereal/data/byte_source.h"
 
 /// What this program does not read itself is read by a process beside it, a feeder: Python's
-/// `sidereal._feeder`, which SIDEREAL_PYTHON says who runs, else `python3`. It reads files of other
-/// machines, and makes text of tables. They talk by a pair of sockets: the protocol stands in
+/// `sidereal._feeder`, which the program in SIDEREAL_PYTHON runs, else `python3`. It reads files of
+/// other machines, and makes text of tables. They talk by a pair of sockets: the protocol stands in
 /// python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, as long
 /// as the environment is what they began with, and end with this process, or when it closes their
 /// socket.

@@ -97,7 +97,7 @@ class Step {
   /// has ended.
   void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
 
-  /// Whose step it is, for figures: see resources/pushed_by.h.
+  /// The worker and session of the step, for figures: see resources/pushed_by.h.
   void set_pusher(int pusher) { pusher_ = pusher; }
 
   /// What the lane calls the step: who answers it from another lane says this number.

@@ -757,7 +757,7 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
       lock.unlock();
       return done({});
     }
-    // Who has lost a lease is told so, and not to make a new session.
+    // A client that has lost a lease is told so, and not to make a new session.
     closed_ = why.code() == StatusCode::kFailedPrecondition
                   ? why
                   : base::aborted("the session was closed: {}", base::message_of(why));

@@ -5,8 +5,8 @@
 
 #include "sidereal/resources/pushers.h"
 
-/// Whose step something is, in one number that a step carries for figures: the number of its
-/// pusher, and some bits of its session, as steps of several sessions may have one number.
+/// The worker and session of a step, in one number that a step carries for figures: the number of
+/// its pusher, and some bits of its session, as steps of several sessions may have one number.
 namespace sidereal::resources {
 
 inline constexpr int kPusherBits = 7;

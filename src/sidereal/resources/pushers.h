@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-/// Whose pushes a task gets.
+/// The workers that push to a task.
 namespace sidereal::resources {
 
 /// The workers that figures of pushes tell apart, each by a small number, so that what counts a
-/// push looks nothing up. A number is another worker's once nobody can push with it any more, and
+/// push looks nothing up. A number is another worker's once no step can push with it any more, and
 /// what was counted with it has been put aside.
 /// Thread: any.
 class Pushers {
@@ -18,7 +18,7 @@ class Pushers {
   static constexpr size_t kMax = 64;
   static constexpr int kOthers = 0;
 
-  /// Somebody who pushes: who holds it may count with its number.
+  /// A worker that pushes: a holder may count with its number.
   class Pusher {
    public:
     [[nodiscard]] int number() const { return number_; }
@@ -31,14 +31,14 @@ class Pushers {
 
   Pushers();
 
-  /// The worker of this name, the same as long as somebody holds it; "": one of the others.
+  /// The worker of this name, the same as long as it is held; "": one of the others.
   std::shared_ptr<const Pusher> enter(const std::string& name);
 
-  /// Numbers that nobody holds any more, which are to be set free when what was counted with them
+  /// Numbers that are not held any more, which are to be set free when what was counted with them
   /// has been put aside.
   [[nodiscard]] std::vector<int> gone() const;
   void set_free(const std::vector<int>& numbers);
-  /// By number; "": the others, and who has none.
+  /// By number; "": the others, and numbers without a worker.
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:

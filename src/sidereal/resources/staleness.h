@@ -19,7 +19,7 @@
 namespace sidereal::resources {
 
 /// Counts the changes of a variable: how many others made between what a step read of it and what
-/// that step then changed, by who pushed; and how many rows have changed that no checkpoint has.
+/// that step then changed, by pusher; and how many rows have changed that no checkpoint has.
 /// Takes no memory before the first change. A change costs a few additions to what is the
 /// variable's alone, and looks nothing up.
 /// Thread: that of the variable's value, but for what says otherwise.
@@ -54,7 +54,7 @@ class Staleness {
   /// What is so now goes into a checkpoint.
   void note_cut();
 
-  /// What was counted with these numbers, with which nobody counts any more, becomes the others'.
+  /// What was counted with these numbers, which no worker has any more, becomes the others'.
   /// Thread: any.
   void put_aside(std::span<const int> pushers);
   /// Adds what was counted, of the variable of this key in a Manager. `names`: of pushers. Thread:

@@ -9,23 +9,23 @@ namespace sidereal::session::v1 {
 class JobHolder;
 }
 
-/// Jobs of a cluster: who runs which, for as long as a lease lasts.
+/// Jobs of a cluster and their holders, for as long as a lease lasts.
 namespace sidereal::service {
 
-/// Bytes that the name of a job may have, and each text about who runs it.
+/// Bytes that the name of a job may have, and each text about its holder.
 inline constexpr size_t kJobTextBytes = 256;
 
 /// What a program says of the job that it is going to run. Value type.
 struct JobOptions {
   /// One job of a name runs on a cluster at a time. "": one is made up, or there is no job, as the
-  /// one who takes these options says.
+  /// function says that takes these options.
   std::string name = {};
   /// The job of that name that runs now is ended.
   bool take_over = false;
-  std::string user = {};  ///< Who others read of; "": the user of this process.
+  std::string user = {};  ///< The user that others read of; "": that of this process.
 };
 
-/// Who runs a job. Value type.
+/// The program that runs a job. Value type.
 struct JobHolder {
   std::string name;  ///< Of the job.
   std::string user;

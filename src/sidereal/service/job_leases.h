@@ -21,12 +21,12 @@ namespace sidereal::service {
 class JobLeases {
  public:
   /// Ends on all tasks what belongs to a lease; `why` is what its holder is told. Gives up on a
-  /// task that nobody reaches: what is there changes nothing on the others.
+  /// task that cannot be reached: what is there changes nothing on the others.
   using EndElsewhere = std::function<void(uint64_t lease, const Status& why)>;
 
-  /// Grants `lease` to who wants to run a job. What may still go on of the job that had the name
+  /// Grants `lease` to the holder of a job. What may still go on of the job that had the name
   /// before is ended first, when its program had died, or with `take_over`.
-  /// kAlreadyExists when that job runs, saying who runs it since when.
+  /// kAlreadyExists when that job runs, naming its holder and since when.
   Status grant(const JobHolder& wanted, bool take_over, uint64_t lease,
                const EndElsewhere& end_elsewhere);
   /// The session that holds the lease has ended; `is_orderly`: by its client, which has ended all
@@ -39,9 +39,9 @@ class JobLeases {
   struct Entry {
     uint64_t lease = 0;
     RunningJob job;
-    bool has_left = false;  ///< Its program has died; nobody has ended what it had begun.
+    bool has_left = false;  ///< Its program has died; what it had begun has not been ended.
     uint64_t left = 0;      ///< Which one that was: the 1st, 2nd, ... of all.
-    std::optional<JobHolder> successor = std::nullopt;  ///< Who ends it just now.
+    std::optional<JobHolder> successor = std::nullopt;  ///< The holder that ends it just now.
   };
   void forget_some_that_left();
 

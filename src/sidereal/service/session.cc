@@ -282,7 +282,7 @@ class Session::Impl {
     });
     keep_alive_.TryCancel();
     keep_alive_ended_.wait(nullptr, [] {});
-    // Who took over its job has ended it, and its calls have said so.
+    // The job that took over has ended it, and its calls have said so.
     const bool is_held = job_lease_ != nullptr && job_lease_->is_held();
     const bool was_taken =
         options_.lease != 0 && !is_held && status.code() == StatusCode::kFailedPrecondition;

@@ -15,7 +15,7 @@ class Channels;
 class LeasedSessions;
 class MasterSessions;
 
-/// What of a task a lease has, and who ends it there.
+/// The parts of a task that a lease has sessions in, to end them.
 struct LeaseEnd {
   task::Task* task = nullptr;
   MasterSessions* sessions = nullptr;
