@@ -92,8 +92,18 @@ class Staleness {
     Counted(const Counted&) = delete;
     Counted& operator=(const Counted&) = delete;
 
-    /// Where the reading of a step is remembered. Numbers of steps may count up in any bits.
-    Read& place_of(uint64_t step) { return reads[(step * 0x9e3779b97f4a7c15) >> 56]; }
+    /// Where the reading of a step is remembered: the one of some places that has it, else the one
+    /// with the oldest. Numbers of steps may count up in any bits.
+    Read& place_of(uint64_t step) {
+      const uint64_t set = (step * 0x9e3779b97f4a7c15) >> 58;
+      Read* const first = &reads[set * kWays];
+      Read* oldest = first;
+      for (Read* read = first; read != first + kWays; ++read) {
+        if (read->step == step) return *read;
+        if (read->version < oldest->version) oldest = read;
+      }
+      return *oldest;
+    }
     Seen* seen_by(int pusher) {
       Seen* const seen = by_pusher[static_cast<size_t>(pusher)].load(std::memory_order_relaxed);
       return seen != nullptr ? seen : begin_by(pusher);
@@ -114,7 +124,8 @@ class Staleness {
     metrics::Counter rows;     // That they changed.
     metrics::Counter changes_in_cut;
     metrics::Counter rows_in_cut;
-    std::array<Read, 256> reads{};  // Those of steps that are under way at once, mostly.
+    static constexpr size_t kWays = 4;  // Steps that meet at one place are told apart.
+    alignas(64) std::array<Read, 64 * kWays> reads{};  // Of steps that are under way, mostly.
     std::array<std::atomic<Seen*>, Pushers::kMax + 1> by_pusher{};  // Its own.
     mutable std::mutex mutex;            // Of put_aside() and read(): each count is in one place.
     metrics::HistogramSnapshot aside{};  // With mutex.

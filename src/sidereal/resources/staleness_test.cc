@@ -102,6 +102,20 @@ TEST(Staleness, IsToldApartByWhoPushes) {
   EXPECT_EQ(seen(of, "w", "w", "").count, 2);
 }
 
+TEST(Staleness, OfAStepIsKnownWhateverNumbersAFewOthersHave) {
+  for (uint64_t slow = 1; slow <= 300; ++slow) {
+    Staleness of;
+    of.note_change(1000, kOne, true, 0);
+    of.note_read(slow);
+    for (uint64_t other = 1001; other <= 1003; ++other) {
+      of.note_read(other);
+      of.note_change(other, kOther, true, 0);
+    }
+    of.note_change(slow, kOne, true, 0);
+    EXPECT_EQ(seen(of, "w", "w", "one").sum, 3) << slow;
+  }
+}
+
 TEST(Staleness, OfManyChangesIsCountedInTheLastBucket) {
   Staleness of;
   of.note_change(1, kOne, true, 0);
