@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -39,11 +40,31 @@ def handlers_stay() -> Iterator[None]:
     assert after is before, f"SIGINT is left to {after}"
 
 
+def set_seeds(config: pytest.Config) -> None:
+    """Of all that draws: the program's ops, NumPy for the order of rows in Keras' fit(), and Python
+    for first weights of Keras itself."""
+    seed = config.getoption("--random-seed")
+    sr.random.set_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """For what a module makes when it is imported."""
+    set_seeds(collector.config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """For fixtures that the tests of a module share, whichever of them comes first."""
+    set_seeds(item.config)
+
+
 @pytest.fixture(autouse=True)
 def same_in_every_run(request: pytest.FixtureRequest) -> Iterator[None]:
     """First weights and other random values of a test do not depend on the run, or on the tests
     before it. Others: --random-seed N, to find tests that pass by luck."""
-    sr.random.set_seed(request.config.getoption("--random-seed"))
+    set_seeds(request.config)
     yield
     sr.random.set_seed(None)
 

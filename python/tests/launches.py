@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -16,11 +17,12 @@ class Launch:
     """One launch: its lines as they come, and what its tasks said of themselves."""
 
     def __init__(
-        self, words: list[str], environment: dict[str, str], patience_s: float = 60
-    ) -> None:
+        self, words: list[str], environment: dict[str, str], patience_s: float = 60,
+        program: Sequence[str] = ("-m", "sidereal", "launch"),
+    ) -> None:  # fmt: skip
         self.patience_s = patience_s  #: What a loaded machine may take for what usually takes one.
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sidereal", "launch", *words],
+            [sys.executable, *program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

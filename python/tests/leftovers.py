@@ -28,8 +28,10 @@ def serve(processes: Processes, protocol: str, **tasks: int) -> dict[str, list[s
 
 
 def tasks_of(target: str) -> list[dict[str, Any]]:
-    """What each task of a cluster says of itself. Takes a tenth of a second."""
+    """What each task of a cluster says of itself. Takes a tenth of a second. All of them are there,
+    however long they take to answer."""
     command = [PROGRAM, "top", "--once", "--json", "--interval", "0.1", "--target", target]
+    command += ["--timeout", str(PATIENCE_S)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     tasks: list[dict[str, Any]] = json.loads(done.stdout)["tasks"]
     return tasks

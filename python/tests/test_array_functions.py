@@ -185,9 +185,10 @@ def test_order() -> None:
 
 
 def test_boolean_mask_along_an_axis() -> None:
+    rng = np.random.default_rng(6)
     mask = np.array([True, False, True, True, False])
     equal(sr.boolean_mask(X, mask, axis=1), X[:, mask])
-    both = RNG.random((5, 6)) > 0.5
+    both = rng.random((5, 6)) > 0.5
     equal(sr.boolean_mask(X, both, axis=1), X[:, both])
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launches import Launch
@@ -79,9 +80,11 @@ def launch(script: Path, tmp_path: Path) -> Iterator[Starter]:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     environment.pop("NO_COLOR", None)
 
-    def start(options: str, plan: dict[str, str] | None = None, *arguments: str) -> Launch:
+    def start(
+        options: str, plan: dict[str, str] | None = None, *arguments: str, **how: Any
+    ) -> Launch:
         words = [*options.split(), str(script), json.dumps(plan or {}), *arguments]
-        started.append(Launch(words, environment))
+        started.append(Launch(words, environment, **how))
         return started[-1]
 
     yield start
@@ -189,13 +192,25 @@ def test_a_task_whose_runner_is_killed_ends_with_it(launch: Starter) -> None:
     assert ended(one.pids())
 
 
+#: With runners that get more time than a test has.
+SLOW_RUNNERS = f"""
+import sys
+from sidereal import launch
+launch.RUNNER_S = {2 * PATIENCE_S}
+sys.exit(launch.main(sys.argv[1:]))
+"""
+
+
 def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(launch: Starter) -> None:
-    one = launch("--ps 0 --workers 2 --grace 0.2", {"worker 0": "ignore", "worker 1": "wait"})
+    one = launch(
+        "--ps 0 --workers 2 --grace 0.2", {"worker 0": "ignore", "worker 1": "wait"},
+        program=["-c", SLOW_RUNNERS],
+    )  # fmt: skip
     one.wait_for(2)
     os.kill(one.facts["worker 1"]["pid"], signal.SIGSEGV)
     started = time.monotonic()
     assert one.end() == 128 + signal.SIGSEGV
-    assert time.monotonic() - started < 5  # The runner's own deadline would be later.
+    assert time.monotonic() - started < PATIENCE_S  # The runner's own deadline would be later.
     assert ended(one.pids())
 
 

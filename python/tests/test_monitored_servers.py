@@ -239,8 +239,9 @@ def test_a_ps_that_is_killed_while_a_checkpoint_is_written(
             cluster.target, checkpoint_dir=str(tmp_path), log_step_count_steps=0
         ) as session:
             found = session.run([again, *variables])
-            # Steps went on while checkpoints were written: these have some of the next one.
-            assert found[0] == last and abs(found[2] + last) <= 3
+            # The one that was restored after the kill may have been written during all of the five
+            # steps before it: not every variable is of the same step.
+            assert found[0] == last and abs(found[2] + last) <= 5
 
 
 def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from file_servers import FileServer, file_server
 from pyarrow import fs
+from session_servers import children_of
 from table_files import ROWS, read, same, spec_of, write
 
 import sidereal as sr
@@ -88,8 +89,7 @@ def waiting(silent: FileServer) -> Iterator[tuple[subprocess.Popen[str], int]]:
     ) as process:
         try:
             assert silent.asked.wait(60)
-            children = Path(f"/proc/{process.pid}/task").glob("*/children")
-            (feeder,) = [int(one) for file in children for one in file.read_text().split()]
+            (feeder,) = children_of(process.pid)
             yield process, feeder
         finally:
             process.kill()

@@ -20,7 +20,6 @@ from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 tf = pytest.importorskip("tensorflow", reason="TensorFlow reads and writes the bundles")
 
 cluster = cluster_fixture(2, 1, ("grpc", "star_server"))
-RANDOM = np.random.default_rng(3)
 NUMBERS = ["float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32"]
 NUMBERS += ["uint16", "uint8"]
 
@@ -35,10 +34,11 @@ def ckpt(*arguments: Any, code: int = 0) -> str:
 
 def arrays() -> dict[str, np.ndarray]:
     """Tensors of every dtype and of many shapes."""
+    rng = np.random.default_rng(3)
     out: dict[str, np.ndarray] = {
-        f"of/{dtype}": RANDOM.integers(0, 100, (3, 4)).astype(dtype) for dtype in NUMBERS
+        f"of/{dtype}": rng.integers(0, 100, (3, 4)).astype(dtype) for dtype in NUMBERS
     }
-    out["flags"] = RANDOM.random((2, 3, 5)) < 0.5
+    out["flags"] = rng.random((2, 3, 5)) < 0.5
     out["scalar"] = np.float32(2.5)
     out["none"] = np.zeros((0, 7), np.float32)
     out["words"] = np.array([[b"one", b""], [b"\xff\x01", "drei: ä".encode()]])
@@ -85,7 +85,8 @@ def test_every_dtype_that_tensorflow_saves_is_read(tmp_path: Path) -> None:
 
 
 def test_bfloat16_goes_through_all_formats(tmp_path: Path) -> None:
-    x = tf.cast(tf.constant(RANDOM.normal(size=(50, 3))), tf.bfloat16)
+    rng = np.random.default_rng(3)
+    x = tf.cast(tf.constant(rng.normal(size=(50, 3))), tf.bfloat16)
     save(tmp_path / "a", {"x": x})
     ckpt("convert", tmp_path / "a", tmp_path / "b.npz")
     ckpt("convert", tmp_path / "b.npz", tmp_path / "c.safetensors")
@@ -99,8 +100,9 @@ def test_bfloat16_goes_through_all_formats(tmp_path: Path) -> None:
 
 def sharded(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     """A checkpoint in two data files, with variables that were cut between them."""
-    table = RANDOM.normal(size=(300, 70)).astype(np.float32)
-    wide = RANDOM.integers(0, 9, (4, 1000))
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(300, 70)).astype(np.float32)
+    wide = rng.integers(0, 9, (4, 1000))
     words = np.array([f"word {i}".encode() for i in range(200)])
     save(
         folder / "part0",
@@ -264,7 +266,8 @@ def save_ours(prefix: Path, parts: dict[str, tuple[str, np.ndarray]], *, name: s
 
 
 def test_tensorflow_reads_variables_that_lie_in_parts(tmp_path: Path) -> None:
-    table = RANDOM.normal(size=(9, 4)).astype(np.float32)
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(9, 4)).astype(np.float32)
     blocks = {"low": ("9 4 0,5:-", table[:5]), "high": ("9 4 5,4:-", table[5:])}
     # TensorFlow has no slices of every third row.
     turns = {f"turn_{i}": (f"9 4 {i},3,3:-", table[i::3]) for i in range(3)}
@@ -312,7 +315,8 @@ def test_what_tensorflow_saved_becomes_a_checkpoint_of_ours(tmp_path: Path) -> N
 def test_objects_go_from_parameter_servers_to_tensorflow_and_back(
     cluster: Any, tmp_path: Path
 ) -> None:
-    value = RANDOM.normal(size=(11, 3)).astype(np.float32)
+    rng = np.random.default_rng(3)
+    value = rng.normal(size=(11, 3)).astype(np.float32)
     with strategy_of(cluster, FixedShardsPartitioner(3)).scope():
         table, step = sr.Variable(value), sr.Variable(np.int64(7))
     checkpoint = sr.train.Checkpoint(net=sr.train.Checkpoint(table=table), step=step)

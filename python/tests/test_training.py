@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import children_of, is_running
+from session_servers import PATIENCE_S, children_of, is_running
 
 import sidereal as sr
 from conftest import FIELDS, IDS, planted, small_model
@@ -100,7 +100,7 @@ def test_a_running_cluster_can_be_reached_by_address(tmp_path: Path) -> None:
     finally:
         for task in tasks.values():
             task.terminate()
-            task.communicate(timeout=20)
+            task.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("in_process", [True, False])
@@ -410,39 +410,46 @@ def test_no_process_is_left_behind(signal_number: signal.Signals) -> None:
         # A task that has ended is readable; this is how the end is waited for, with a deadline.
         watched = [os.pidfd_open(pid) for pid in tasks]
         program.send_signal(signal_number)
-        errors_seen = program.communicate(timeout=30)[1]
+        errors_seen = program.communicate(timeout=PATIENCE_S)[1]
         if signal_number == signal.SIGINT:
             assert "KeyboardInterrupt" in errors_seen
         poller = select.poll()
         for task in watched:
             poller.register(task)
-            assert poller.poll(10_000), "a task outlives its launcher by 10 s"
+            assert poller.poll(PATIENCE_S * 1000), "a task outlives its launcher"
             poller.unregister(task)
             os.close(task)
 
 
 HOLDER = """
+    import sys
     from sidereal import _arrays
 
+    _arrays.SHARED_MEMORY = sys.argv[1]
     with _arrays.folder_for(100) as folder:
         print(folder, flush=True)
         input()
 """
 
 
-def test_what_killed_processes_leave_of_arrays_is_removed_later() -> None:
+def test_what_killed_processes_leave_of_arrays_is_removed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a place of their own: programs of other tests remove what they find, too.
+    monkeypatch.setattr(_arrays, "SHARED_MEMORY", str(tmp_path))
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(HOLDER)], stdin=subprocess.PIPE,
+        [sys.executable, "-c", textwrap.dedent(HOLDER), tmp_path], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
     ) as program:
         assert program.stdout is not None
         theirs = Path(program.stdout.readline().strip())
+        assert theirs.parent == tmp_path
         with _arrays.folder_for(100) as ours:
             assert theirs.is_dir(), "it is in use"
             assert Path(ours).is_dir()
         assert not Path(ours).exists()
         program.kill()
-        program.wait(30)
+        program.wait(PATIENCE_S)
     assert theirs.is_dir()
     with _arrays.folder_for(100):
         assert not theirs.exists()

@@ -13,7 +13,7 @@ from clicks import SMALL
 from processes import PATIENCE_S, Launcher, children, error_of, is_running, wait_for_end
 
 import sidereal
-from sidereal.launch import PROTOCOLS
+from sidereal.launch import PROTOCOLS, ReservedPorts
 
 #: The promise: everything has ended this long after one of its parts was lost.
 LOST_S = 10
@@ -224,11 +224,11 @@ def test_a_port_in_use_is_named(run):
 
 
 def test_a_wrong_address_is_named(run, clicks):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    reserved = ReservedPorts(1)
+    address = f"127.0.0.1:{reserved.ports[0]}"
     cluster = json.dumps({"ps": [address], "worker": [address]})
     error = error_of(run("train", "--data", clicks[0], *SMALL, "--cluster", cluster))
+    reserved.close()
     assert address in error or "/job:" in error
     assert error.startswith(("UNAVAILABLE", "DEADLINE_EXCEEDED"))
 

@@ -4,12 +4,13 @@ what they seem, results that must not be lost, and what an operator finds in the
 import contextlib
 import json
 import re
-import socket
 import subprocess
 
 import pytest
 from clicks import SMALL
 from processes import PATIENCE_S, error_of
+
+from sidereal.launch import ReservedPorts
 
 
 @pytest.mark.parametrize("words, said", [
@@ -133,10 +134,8 @@ def test_help_shows_the_options_that_a_command_uses(run):
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_servers_of_a_cluster_are_trained_on(run, program, clicks, tmp_path, protocol):
-    with socket.socket() as one, socket.socket() as two:
-        for free in (one, two):
-            free.bind(("127.0.0.1", 0))
-        ports = [free.getsockname()[1] for free in (one, two)]
+    reserved = ReservedPorts(2)
+    ports = reserved.ports
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({
         job: [f"127.0.0.1:{port}"] for job, port in zip(("ps", "worker"), ports)}))
@@ -157,6 +156,7 @@ def test_servers_of_a_cluster_are_trained_on(run, program, clicks, tmp_path, pro
             server.kill()
             server.wait()
             server.stdout.close()
+        reserved.close()
 
 
 def test_validation_is_shown_while_the_training_goes_on(program, clicks):

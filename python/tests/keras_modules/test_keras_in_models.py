@@ -190,6 +190,7 @@ def test_every_layer_is_in_the_table() -> None:
 
 
 def test_a_layer_that_is_called_twice_shares_its_weights(cluster: sr.LocalCluster) -> None:
+    rng = np.random.default_rng(6)
     model = sr.Model(seed=1)
     ids = model.input("ids", sr.int64, (3,))
     other = model.input("other", sr.int64, (2,))
@@ -201,7 +202,7 @@ def test_a_layer_that_is_called_twice_shares_its_weights(cluster: sr.LocalCluste
     assert [each.name for each in model.variables()] == [
         "embedding/embeddings", "dense/kernel", "dense/bias"
     ]
-    data = {"ids": IDS, "other": IDS[:, 1:], "y": RANDOM.normal(size=(6, 5, 4)).astype("f")}
+    data = {"ids": IDS, "other": IDS[:, 1:], "y": rng.normal(size=(6, 5, 4)).astype("f")}
     model.initialize(cluster)
     weights = [sr.Variable(model.get_variable(each.name)) for each in model.variables()]
     model.fit(data, batch_size=6, shuffle=False, epochs=3, verbose=False)

@@ -9,7 +9,6 @@ import pytest
 
 import sidereal as sr
 
-RNG = np.random.default_rng(9)
 EQUATIONS = [
     ("ij,jk->ik", (3, 4), (4, 5)), ("ij,jk", (3, 4), (4, 5)),
     ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
@@ -25,8 +24,9 @@ EQUATIONS = [
 
 @pytest.mark.parametrize("case", EQUATIONS, ids=lambda case: f"{case[0]}_{len(case) - 1}")
 def test_einsum_is_numpys_at_once_and_in_a_function(case: Any) -> None:
+    rng = np.random.default_rng(9)
     equation, *shapes = case
-    arrays = [RNG.normal(size=shape) for shape in shapes]
+    arrays = [rng.normal(size=shape) for shape in shapes]
     want = np.einsum(equation, *arrays)
     np.testing.assert_allclose(sr.einsum(equation, *arrays).numpy(), want, rtol=1e-10, atol=1e-12)
     function = sr.function(lambda *xs: sr.einsum(equation, *xs))
@@ -35,18 +35,20 @@ def test_einsum_is_numpys_at_once_and_in_a_function(case: Any) -> None:
 
 
 def test_matvec_is_numpys() -> None:
-    a, b = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(2, 4))
+    rng = np.random.default_rng(9)
+    a, b = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 4))
     want = np.einsum("bij,bj->bi", a, b)
     np.testing.assert_allclose(sr.math.matvec(a, b).numpy(), want, rtol=1e-10)
 
 
 def test_einsum_with_open_extents() -> None:
+    rng = np.random.default_rng(9)
     function = sr.function(
         lambda a, b: sr.einsum("bhqd,bhkd->bhqk", a, b),
         input_signature=[sr.TensorSpec([None, 2, None, 3], sr.float64),
                          sr.TensorSpec([None, 2, None, 3], sr.float64)],
     )
-    a, b = RNG.normal(size=(4, 2, 5, 3)), RNG.normal(size=(4, 2, 6, 3))
+    a, b = rng.normal(size=(4, 2, 5, 3)), rng.normal(size=(4, 2, 6, 3))
     np.testing.assert_allclose(
         function(a, b).numpy(), np.einsum("bhqd,bhkd->bhqk", a, b), rtol=1e-10
     )
@@ -60,7 +62,8 @@ def test_einsum_of_nothing() -> None:
 
 
 def test_einsum_has_gradients() -> None:
-    a, b = sr.constant(RNG.normal(size=(2, 3, 4))), sr.constant(RNG.normal(size=(2, 4, 5)))
+    rng = np.random.default_rng(9)
+    a, b = sr.constant(rng.normal(size=(2, 3, 4))), sr.constant(rng.normal(size=(2, 4, 5)))
     with sr.GradientTape() as tape:
         tape.watch([a, b])
         y = sr.reduce_sum(sr.einsum("bij,bjk->ik", a, b))
@@ -87,8 +90,9 @@ def test_einsum_says_what_is_wrong(equation: str, shapes: Any, message: str) -> 
 
 @pytest.mark.parametrize("axes", [1, 2, [[0], [1]], [[1, 2], [0, 1]]])
 def test_tensordot_is_numpys(axes: Any) -> None:
-    a, b = RNG.normal(size=(4, 3, 3)), RNG.normal(size=(3, 3, 4))
+    rng = np.random.default_rng(9)
+    a, b = rng.normal(size=(4, 3, 3)), rng.normal(size=(3, 3, 4))
     if axes == [[0], [1]]:
-        a = RNG.normal(size=(3, 2, 5))
+        a = rng.normal(size=(3, 2, 5))
     want = np.tensordot(a, b, axes)
     np.testing.assert_allclose(sr.tensordot(a, b, axes).numpy(), want, rtol=1e-10, atol=1e-12)
