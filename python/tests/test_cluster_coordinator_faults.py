@@ -52,6 +52,12 @@ class Tasks:
     def coordinator(self, **options: Any) -> ClusterCoordinator:
         return ClusterCoordinator(strategy_of(self.cluster), **options)
 
+    def found_by(self, coordinator: ClusterCoordinator) -> None:
+        """Until all workers are there for functions."""
+        until = time.monotonic() + PATIENCE_S
+        while coordinator.metrics()["workers_found"] < len(self.cluster["worker"]):
+            assert time.monotonic() < until
+
 
 @pytest.fixture(params=PROTOCOLS)
 def tasks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Tasks]]:
@@ -86,6 +92,7 @@ def test_a_worker_killed_in_a_closure_is_replaced_by_others(tasks: Any) -> None:
     cluster = tasks(2)
     coordinator = cluster.coordinator()
     count, step = counter(coordinator)
+    cluster.found_by(coordinator)
     values = [coordinator.schedule(step) for _ in range(300)]
     values[20].get(PATIENCE_S)
     cluster.kill("worker", 0)
@@ -122,6 +129,7 @@ def test_what_is_tried_again_changes_variables_once_where_it_is_asked_for(
         return seen
 
     count = 300
+    cluster.found_by(coordinator)
     values = [coordinator.schedule(step) for _ in range(count)]
     for kill, worker in ((20, 0), (120, 1)):
         values[kill].get(PATIENCE_S)
@@ -332,9 +340,7 @@ def test_a_ps_that_is_back_before_workers_use_it_is_found_out(tasks: Any) -> Non
     cluster = tasks(1)
     coordinator = cluster.coordinator()
     _, step = counter(coordinator)
-    until = time.monotonic() + PATIENCE_S
-    while coordinator.metrics()["workers_found"] < 1:
-        assert time.monotonic() < until
+    cluster.found_by(coordinator)
     # Its session has no graph, and is not attached to the ps.
     cluster.kill("ps", 0)
     cluster.start("ps", 0)

@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import addresses
+from session_servers import PATIENCE_S, addresses
 
 import sidereal as sr
 import sidereal.v1 as tf
 from sidereal import errors
-
-#: Seconds a loaded machine may take for what usually takes much less than one.
-PATIENCE_S = 30
 
 
 class Replica:
@@ -69,11 +66,8 @@ class Replicas:
 
     def __init__(self, count: int, to_aggregate: int) -> None:
         jobs = {"ps": 2, "worker": count}
-        first = [sr.train.Server({"a": ["localhost:0"]}, start=True) for _ in range(2 + count)]
-        addresses = [server.target.removeprefix("grpc://") for server in first]
-        for server in first:
-            server.stop()
-        cluster = {"ps": addresses[:2], "worker": addresses[2:]}
+        hosts = addresses(2 + count)
+        cluster = {"ps": hosts[:2], "worker": hosts[2:]}
         self.servers = [
             sr.train.Server(cluster, job, index)
             for job, size in jobs.items()
