@@ -44,7 +44,7 @@ with tf.Session(server.target, graph=graph) as session:
         for _ in range(cluster.num_tasks("worker")):
             session.run(one)
         print("total", session.run(total))
-        nonmember = tf.ConfigProto(security=sr.SecurityOptions(), operation_timeout_in_ms=1000)
+        nonmember = tf.ConfigProto(security=sr.SecurityOptions())
         try:
             tf.Session(server.target, graph=graph, config=nonmember).run(total)
         except sr.errors.UnauthenticatedError as error:

@@ -125,7 +125,7 @@ def test_the_variables_of_deeprec_are_read_and_reported(
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_servers_that_nobody_set_up_say_nothing_of_settings(protocol: str, capfd: Any) -> None:
     with sr.LocalCluster(in_process=True, protocol=protocol):
-        assert capfd.readouterr().err == ""
+        assert " settings " not in capfd.readouterr().err
 
 
 def test_lanes_keep_to_processors_that_they_claim(
