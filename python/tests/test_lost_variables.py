@@ -20,7 +20,7 @@ from session_servers import PATIENCE_S, Processes, addresses
 import sidereal.v1 as tf
 from sidereal import errors
 
-pytestmark = pytest.mark.usefixtures("fresh_graph")
+pytestmark = pytest.mark.usefixtures("fresh_graph", "time_to_answer")
 
 
 class Cluster:
@@ -139,6 +139,7 @@ def test_what_a_killed_ps_held_comes_back_and_the_others_go_on(
     pusher = Pusher(cluster, 2)
     with caplog.at_level(logging.WARNING), training(cluster, tmp_path) as session:
         run(session, train, 7)
+        assert session._creator._creator._lost._unsaved.look()
         cluster.kill(1)
         pusher.wait_for_more(100)  # While it is away.
         cluster.start(1)
@@ -207,7 +208,7 @@ def test_pushes_of_sessions_of_ones_own_are_said_where_their_cluster_is(
         saver.save(session, str(tmp_path / "model"))
         for _ in range(4):
             session.run(train)
-        lost._unsaved.look()
+        assert lost._unsaved.look()
     cluster.kill(1)
     cluster.start(1)
     with tf.Session(cluster.target) as session:
@@ -239,6 +240,7 @@ def test_of_a_ps_with_the_counter_of_steps_it_is_said_what_was_last_read(
     step, train, variables = model()
     with caplog.at_level(logging.WARNING), training(cluster, tmp_path) as session:
         run(session, train, 7)
+        assert session._creator._creator._lost._unsaved.look()
         cluster.kill(0)
         cluster.start(0)
         run(session, train, 1)

@@ -22,6 +22,8 @@ import sidereal as sr
 from sidereal import errors, keras
 from sidereal.distribute.coordinator import ClusterCoordinator, PSUnavailableError
 
+pytestmark = pytest.mark.usefixtures("time_to_answer")
+
 PATIENCE_S = 120.0
 PS = 3
 
@@ -98,7 +100,7 @@ def test_a_ps_killed_under_load_comes_back_with_the_cut(
     it.run(40)
     it.manager.save()
     # What was known of it before it was saved may be more than what is lost.
-    it.coordinator._recovery._unsaved.look()
+    assert it.coordinator._recovery._unsaved.look()
     with caplog.at_level(logging.WARNING):
         for number in range(400):
             it.coordinator.schedule(it.step)
@@ -148,7 +150,7 @@ def test_pushes_and_rows_that_are_lost_are_said(
     run(2)
     manager.save()
     run(5)
-    it.coordinator._recovery._unsaved.look()
+    assert it.coordinator._recovery._unsaved.look()
     with caplog.at_level(logging.WARNING):
         it.replace(0)
         assert it.values()[0] == 2.0
