@@ -2,9 +2,11 @@
 as values."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
+from session_servers import PATIENCE_S
 
 import sidereal as sr
 import sidereal.v1 as v1
@@ -157,8 +159,10 @@ def test_iterators_end_with_their_calls():
         step(one)
         with pytest.raises(errors.InvalidArgumentError):
             failing(one)
-    # Those of the last calls at most.
-    assert threads_of("Threads") <= before + 8
+    # Those of the last calls at most; a loaded machine takes a while to end the others.
+    until = time.monotonic() + PATIENCE_S
+    while threads_of("Threads") > before + 8:
+        assert time.monotonic() < until
 
 
 def test_what_cannot_be_iterated_there_is_said():
