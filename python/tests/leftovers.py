@@ -56,13 +56,10 @@ def _resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _held_by(pid: int) -> tuple[int, int]:
-    """(handles, threads) of a process."""
-    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
-
-
-def _shared_files() -> int:
-    return sum(name.startswith("sidereal") for name in os.listdir("/dev/shm"))
+def _held_by(pid: int) -> tuple[int, int, int]:
+    """(handles, threads, pieces of memory shared with others) of a process."""
+    shared = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").count("/memfd:sidereal")
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task")), shared
 
 
 class Leftovers:
@@ -73,17 +70,14 @@ class Leftovers:
         self._names = names
         self._held = {pid: _held_by(pid) for pid in names}
         self._bytes = {pid: _resident_bytes(pid) for pid in names}
-        self._files = _shared_files()
 
     def _grown(self) -> list[str]:
         out = []
         for pid, before in self._held.items():
-            handles, threads = _held_by(pid)
-            if handles > before[0] or threads > before[1] + SPARE_THREADS:
-                now = (handles, threads)
-                out.append(f"{self._names[pid]}: (handles, threads) {now}, were {before}")
-        if _shared_files() > self._files:
-            out.append(f"{_shared_files()} shared files, were {self._files}")
+            handles, threads, shared = now = _held_by(pid)
+            has_grown = handles > before[0] or threads > before[1] + SPARE_THREADS
+            if has_grown or shared > before[2]:
+                out.append(f"{self._names[pid]}: (handles, threads, shared) {now}, were {before}")
         return out
 
     def check(self, target: str) -> None:

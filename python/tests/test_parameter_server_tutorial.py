@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import socketserver
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from session_servers import PATIENCE_S, ROOT
+from session_servers import PATIENCE_S, ROOT, free_ports
 
 from sidereal.distribute.cluster_resolver import TFConfigClusterResolver
 from sidereal.launch import PROTOCOLS
@@ -33,6 +36,26 @@ for cell in json.load(open(sys.argv[1]))["cells"]:
     if cell["cell_type"] == "code":
         exec(compile("".join(cell["source"]), sys.argv[1], "exec"), names)
 """
+
+
+class Ports(socketserver.StreamRequestHandler):
+    """What portpicker asks for ports: those it finds by itself may be anybody's a moment later."""
+
+    def handle(self) -> None:
+        self.rfile.readline()  # For which process.
+        self.wfile.write(f"{free_ports(1)[0]}\n".encode())
+
+
+@pytest.fixture(autouse=True)
+def ports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    name = f"sidereal-ports-{os.getpid()}"
+    with socketserver.UnixStreamServer(f"\0{name}", Ports) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("PORTSERVER_ADDRESS", f"@{name}")
+        yield
+        server.shutdown()
+        thread.join(PATIENCE_S)
 
 
 def output_of(*words: Any) -> list[str]:
