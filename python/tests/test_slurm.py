@@ -260,24 +260,32 @@ def test_servers_of_a_step_train_together(slurm: Slurm) -> None:
     reserved.close()
 
 
-LAUNCHED = """
-import json, os, signal, sys
+#: A task that ends when all have said who they are: the first end may be that of the others.
+LAUNCHED = f"""
+import json, os, signal, sys, time
 
 config = json.loads(os.environ["TF_CONFIG"])
 job, index = config["task"]["type"], config["task"]["index"]
-print(json.dumps({"config": config, "job": os.environ["SLURM_JOB_ID"],
-                  "secret": open(os.environ["SIDEREAL_SECRET_FILE"]).read()}), flush=True)
+print(json.dumps({{"config": config, "job": os.environ["SLURM_JOB_ID"],
+                  "secret": open(os.environ["SIDEREAL_SECRET_FILE"]).read()}}), flush=True)
+code, said = sys.argv[1:]
+open(os.path.join(said, job + str(index)), "w").close()
 if job == "ps":
     signal.pause()
-sys.exit(int(sys.argv[1]) if index else 0)
+until = time.monotonic() + {PATIENCE_S}
+while len(os.listdir(said)) < 3:
+    assert time.monotonic() < until
+sys.exit(int(code) if index else 0)
 """
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_launch_runs_tasks_on_the_nodes_of_an_allocation(slurm: Slurm, code: int) -> None:
     (slurm.folder / "launched.py").write_text(LAUNCHED)
+    said = slurm.folder / f"said{code}"
+    said.mkdir()
     words = [sys.executable, "-m", "sidereal", "launch", "--on", "slurm", "--workers", "2",
-             "--port", "5000", str(slurm.folder / "launched.py"), str(code)]  # fmt: skip
+             "--port", "5000", str(slurm.folder / "launched.py"), str(code), str(said)]  # fmt: skip
     done = subprocess.run(
         ["salloc", "--quiet", "-p", "here", "-n3", *words], capture_output=True, text=True,
         timeout=PATIENCE_S, env=slurm.environment, stdin=subprocess.DEVNULL,
