@@ -70,8 +70,8 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   struct Compiled;
   struct Derivative;
 
-  /// The number of a call, from 1 on for each function: equal ones draw equal random values, whatever
-  /// else the program has run. TensorFlow's functions begin again the same way.
+  /// The number of a call, from 1 on for each function: equal ones draw equal random values,
+  /// whatever else the program has run, as TensorFlow's do.
   uint64_t next_step() { return ++steps_; }
   Status compile(Engine& engine);
   Status differentiate(Engine& engine);
