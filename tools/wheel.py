@@ -3,9 +3,10 @@
 One wheel for each interpreter: scikit-build-core compiles it, for every processor with AVX2 and
 FMA, and auditwheel puts the libraries it is linked with into it and names the oldest C library that
 it runs with. scikit-build-core clears what CMake knows of the shared build folder for each
-interpreter: it is ccache that compiles the engine only once. --check installs each wheel and
-trains with it in roots that have the files of a few of Debian's packages and of nothing else, as a
-user without rights: a session and a training, then the guide's pages (guide_pages.py).
+interpreter: it is ccache that compiles the engine only once. The licenses of the libraries go into
+the wheel too. --check installs each wheel and trains with it in roots that have the files of a few
+of Debian's packages and of nothing else, as a user without rights: a session and a training, then
+the guide's pages (guide_pages.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ PAGE_PACKAGES = (
 #: Links in /usr/bin that scripts of packages make.
 PROGRAM_LINKS = {"awk": "mawk"}
 DATA = ROOT.parent / "shared" / "data"
+#: Where each of Debian's packages says under what license it is.
+COPYRIGHTS = pathlib.Path("/usr/share/doc")
 #: Folders that Debian has in /usr alone.
 ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
 ABOUT_IT = """
@@ -219,10 +222,28 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
         (repaired,) = pathlib.Path(folder).glob("*.whl")
         if "manylinux" not in repaired.name:
             raise WheelError(f"auditwheel names no manylinux for {repaired.name}")
+        add_licenses(repaired, pathlib.Path(folder))
         to.mkdir(exist_ok=True, parents=True)
         out = to / repaired.name
         shutil.move(repaired, out)
     return out
+
+
+def add_licenses(wheel: pathlib.Path, folder: pathlib.Path) -> None:
+    """Puts into the wheel what the packages say of themselves whose libraries auditwheel put there:
+    who passes them on has to."""
+    tool = (sys.executable, "-m", "wheel")
+    run(*tool, "unpack", "--dest", folder, wheel)
+    (about,) = folder.glob("*/*.dist-info")
+    bill = json.loads((about / "sboms" / "auditwheel.cdx.json").read_text())
+    names = {part["name"] for part in bill["components"] if part["purl"].startswith("pkg:deb/")}
+    (about / "licenses").mkdir(exist_ok=True)
+    for name in sorted(names):
+        text = COPYRIGHTS / name / "copyright"
+        if not text.is_file():
+            raise WheelError(f"{text} is missing, which says under what license {name} is")
+        shutil.copyfile(text, about / "licenses" / f"{name}.txt")
+    run(*tool, "pack", "--dest-dir", wheel.parent, about.parent)
 
 
 # ---- checking

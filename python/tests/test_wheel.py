@@ -4,10 +4,13 @@ machines that have little."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -120,6 +123,40 @@ def test_an_environment_without_packages_asks_no_index(
     home = wheel.environment_of(python, "check", [])
     assert [command[1:3] for command in ran] == [("-m", "venv")]
     assert wheel.environment_of(python, "check", []) == home and len(ran) == 1
+
+
+def wheel_with(parts: list[str], folder: Path) -> Path:
+    """A wheel whose list of libraries has these packages."""
+    about = folder / "tiny-1.0" / "tiny-1.0.dist-info"
+    (about / "sboms").mkdir(parents=True)
+    (about / "WHEEL").write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+    components = [{"name": name, "purl": f"pkg:deb/debian/{name}@1"} for name in parts]
+    components.append({"name": "tiny", "purl": "pkg:pypi/tiny@1.0"})
+    bill = json.dumps({"components": components})
+    (about / "sboms" / "auditwheel.cdx.json").write_text(bill)
+    (about / "RECORD").write_text("")
+    pack = [sys.executable, "-m", "wheel", "pack", "--dest-dir", folder, about.parent]
+    subprocess.run(pack, check=True, capture_output=True, timeout=PATIENCE_S)
+    shutil.rmtree(about.parent)
+    return folder / "tiny-1.0-py3-none-any.whl"
+
+
+def test_the_licenses_of_libraries_are_in_the_wheel(
+    wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel, "COPYRIGHTS", tmp_path / "doc")
+    (tmp_path / "doc" / "libone1").mkdir(parents=True)
+    (tmp_path / "doc" / "libone1" / "copyright").write_text("free for all")
+    made = wheel_with(["libone1", "libone1"], tmp_path)
+    wheel.add_licenses(made, tmp_path / "unpacked")
+    with zipfile.ZipFile(made) as file:
+        name = "tiny-1.0.dist-info/licenses/libone1.txt"
+        assert file.read(name) == b"free for all"
+        assert name in file.read("tiny-1.0.dist-info/RECORD").decode()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(wheel.WheelError, match="libtwo2/copyright is missing"):
+        wheel.add_licenses(wheel_with(["libtwo2"], tmp_path / "other"), tmp_path / "again")
 
 
 def test_a_wheel_is_checked_without_rights_and_without_a_network(
