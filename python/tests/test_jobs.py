@@ -189,7 +189,8 @@ def test_the_command_line_names_jobs_and_takes_them_over(cluster: Cluster, tmp_p
     assert train("--take-over").returncode != 0
     assert train("--name", "feed").returncode == 0
     shown = subprocess.run(
-        [PROGRAM, "top", "--once", "--interval", "0.1", "--target", cluster.target],
+        [PROGRAM, "top", "--once", "--interval", "0.1", "--timeout", str(PATIENCE_S), "--target",
+         cluster.target],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     (row,) = [line for line in shown.stdout.splitlines() if line.startswith("ads ")]
