@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -112,6 +113,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
     with pytest.raises(errors.FailedPreconditionError, match="as the job 'ads'"):
         first.fit(data, verbose=False, name="search")
     del first, second, refused  # Its traceback has the second one.
+    gc.collect()
     cluster.wait_for_jobs([])
 
 
