@@ -52,7 +52,7 @@ def test_a_crash_tells_its_last_words_and_its_stack(tmp_path: Path) -> None:
 def test_a_test_without_end_fails_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nfaulthandler_timeout = 1\nfaulthandler_exit_on_timeout = true\n"
+        "[pytest]\nfaulthandler_timeout = 5\nfaulthandler_exit_on_timeout = true\n"
     )
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "1", "."],
@@ -65,5 +65,5 @@ def test_a_test_without_end_fails_and_the_others_run(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "1 failed, 2 passed" in run.stdout
     assert "crashed while running 'test_some.py::test_without_end'" in run.stdout
-    assert "Timeout (0:00:01)!" in run.stderr
+    assert "Timeout (0:00:05)!" in run.stderr
     assert 'test_some.py", line 8 in test_without_end' in run.stderr
