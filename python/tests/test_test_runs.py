@@ -1,12 +1,26 @@
-"""What runs of tests say of a process that crashes, and of a test that does not end."""
+"""What runs of tests say of a process that crashes, and of a test that does not end; and that what
+is drawn in them is the same in every run."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+
+
+def drawn() -> tuple[float, float, float]:
+    return float(np.random.random()), random.random(), float(sr.random.uniform([]))
+
+
+AT_IMPORT = drawn()
 
 CRASH = """
 import os, sys
@@ -30,6 +44,15 @@ def test_without_end():
 def test_that_ends_too():
     pass
 """
+
+
+@pytest.fixture(scope="module")
+def shared() -> tuple[float, float, float]:
+    return drawn()
+
+
+def test_what_is_drawn_is_the_same_in_every_run(shared: tuple[float, float, float]) -> None:
+    assert shared == AT_IMPORT == drawn()
 
 
 def test_a_crash_tells_its_last_words_and_its_stack(tmp_path: Path) -> None:
