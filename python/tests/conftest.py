@@ -43,7 +43,7 @@ def handlers_stay() -> Iterator[None]:
 def set_seeds(config: pytest.Config) -> None:
     """Of all that draws: the program's ops, NumPy for the order of rows in Keras' fit(), and Python
     for first weights of Keras itself."""
-    seed = config.getoption("--random-seed")
+    seed = config.getoption("--random-seed", 0)  # There is none where tests is collected first.
     sr.random.set_seed(seed)
     np.random.seed(seed)
     random.seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -112,6 +113,7 @@ def test_a_second_job_of_a_name_is_refused_and_hears_of_the_first(cluster: Clust
     with pytest.raises(errors.FailedPreconditionError, match="as the job 'ads'"):
         first.fit(data, verbose=False, name="search")
     del first, second, refused  # Its traceback has the second one.
+    gc.collect()
     cluster.wait_for_jobs([])
 
 
@@ -189,7 +191,8 @@ def test_the_command_line_names_jobs_and_takes_them_over(cluster: Cluster, tmp_p
     assert train("--take-over").returncode != 0
     assert train("--name", "feed").returncode == 0
     shown = subprocess.run(
-        [PROGRAM, "top", "--once", "--interval", "0.1", "--target", cluster.target],
+        [PROGRAM, "top", "--once", "--interval", "0.1", "--timeout", str(PATIENCE_S), "--target",
+         cluster.target],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     (row,) = [line for line in shown.stdout.splitlines() if line.startswith("ads ")]

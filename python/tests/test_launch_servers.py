@@ -106,7 +106,8 @@ def test_a_ps_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
     script.write_text(HANGING)
     command = [sys.executable, "-m", "sidereal", "launch", "--on-ps-loss", "restore", "--silence"]
     with subprocess.Popen(
-        [*command, "3", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        # Long enough for a loaded machine to answer, while it does.
+        [*command, "8", str(script)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     ) as launched:  # fmt: skip
         assert launched.stdout is not None

@@ -195,7 +195,7 @@ def test_serve_and_top_tell_protocol_and_settings(tmp_path: Path) -> None:
         processes.serve(config, "ps", 0)
         top = subprocess.run(
             [PROGRAM, "top", "--target", f"grpc://localhost:{port}", "--once", "--json",
-             "--interval", "0.1"],
+             "--interval", "0.1", "--timeout", "60"],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
     finally:

@@ -89,7 +89,9 @@ def waiting(silent: FileServer) -> Iterator[tuple[subprocess.Popen[str], int]]:
     ) as process:
         try:
             assert silent.asked.wait(60)
-            (feeder,) = children_of(process.pid)
+            while not (feeders := children_of(process.pid)):  # A late request of another test.
+                assert process.poll() is None
+            (feeder,) = feeders
             yield process, feeder
         finally:
             process.kill()

@@ -10,6 +10,8 @@ import time
 
 #: Seconds a loaded machine may take for what usually takes one or two.
 PATIENCE_S = 60
+#: Looks at a cluster whose tasks are there, or gone, once: however long they take to answer.
+ONCE = ("top", "--once", "--interval", "0.1", "--timeout", str(PATIENCE_S))
 
 
 def state(pid: int) -> str:

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 
 import pytest
-from processes import PATIENCE_S, error_of
+from processes import ONCE, PATIENCE_S, error_of
 from prometheus_client.parser import text_string_to_metric_families
 
 SECRET = "3b1f0c66a7a94f6d8be2c0ffee5eed01"
@@ -72,7 +72,7 @@ def samples_of(text):
 def test_prometheus_gets_the_figures_that_top_shows(run, program):
     with serving(program, "--protocol", "star_server", "--lanes", "2") as (target, port):
         before = samples_of(scrape(port))
-        finished = run("top", "--once", "--json", "--interval", "0.1", "--target", target)
+        finished = run(*ONCE, "--json", "--target", target)
         after = samples_of(scrape(port))
         assert finished.returncode == 0, finished.stderr
         (task,) = json.loads(finished.stdout)["tasks"]
@@ -99,7 +99,7 @@ def test_prometheus_gets_the_figures_that_top_shows(run, program):
         assert after["sidereal_scrapes_total"] == before["sidereal_scrapes_total"] + 1 == 2
         assert task["figures"]["sidereal_task_sessions"] == after["sidereal_task_sessions"] == 0
         assert set(task["per_s"]) == {name for name in task["figures"] if "_total" in name}
-        shown = run("top", "--once", "--figures", "--interval", "0.1", "--target", target).stdout
+        shown = run(*ONCE, "--figures", "--target", target).stdout
         assert {line.split()[0] for line in shown.splitlines()[2:] if line} == set(task["figures"])
 
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from processes import PATIENCE_S, error_of
+from processes import ONCE, PATIENCE_S, error_of
 
 from sidereal.launch import PROTOCOLS
 
@@ -35,7 +35,7 @@ def test_a_server_takes_the_same_options_with_a_cluster_and_without(
         up = next(text for text in server.stderr if " up " in text)
         assert f"target=grpc://{line} " in up and f"protocol={protocol} " in up
         assert " metrics=127.0.0.1:" in up
-        finished = run("top", "--once", "--json", "--interval", "0.1", "--target", f"grpc://{line}")
+        finished = run(*ONCE, "--json", "--target", f"grpc://{line}")
         assert finished.returncode == 0, finished.stderr
         (task,) = json.loads(finished.stdout)["tasks"]
         assert task["task"] == "/job:anything/replica:0/task:3"
