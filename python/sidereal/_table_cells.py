@@ -20,9 +20,12 @@ def flat_columns(batch: Any) -> list[tuple[str, Any]]:
     table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
     while any(arrow.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
-    return [
-        (name, column.combine_chunks()) for name, column in zip(table.column_names, table.columns)
-    ]
+    return [(name, as_one(column)) for name, column in zip(table.column_names, table.columns)]
+
+
+def as_one(column: Any) -> Any:
+    """A column of a table as one array, without a copy where it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def typed_cells(column: Any) -> Any:
@@ -153,5 +156,6 @@ def _quoted(name: str, delimiter: str) -> str:
 
 
 __all__ = [
-    "cells_of", "flat_columns", "is_list", "list_offsets", "pieces_of", "text_pieces", "typed_cells",
+    "as_one", "cells_of", "flat_columns", "is_list", "list_offsets", "pieces_of", "text_pieces",
+    "typed_cells",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables as frames of columns, in which feeders send them to the engine (docs/formats/columns.md)."""
+"""Tables as frames of columns, as feeders send them to the engine (docs/formats/columns.md)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import numpy as np
 
 from . import errors
 from ._remote_files import needed
-from ._table_cells import cells_of, flat_columns, is_list, list_offsets, pieces_of, typed_cells
+from ._table_cells import (
+    as_one,
+    cells_of,
+    flat_columns,
+    is_list,
+    list_offsets,
+    pieces_of,
+    typed_cells,
+)
 from ._table_readers import batches
 
 _VERSION = 1
 _NONE, _TEXT, _DICTIONARY, _LIST = 0, 11, 12, 13
-_KINDS = {
-    kind: number
-    for number, kind in enumerate(
-        ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double"),
-        1,
-    )
-}  # fmt: skip
+_NUMBERS = (
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float", "double",
+)  # fmt: skip
+_KINDS = {name: number for number, name in enumerate(_NUMBERS, 1)}
 #: Bytes of a frame, as the engine takes it; and of the dictionaries that go with each.
 _FRAME_MAX = 1 << 30
 _DICTIONARIES_BYTES = 1 << 20
@@ -30,7 +35,9 @@ _DICTIONARIES_BYTES = 1 << 20
 Frame = list[bytes | memoryview]
 
 
-def frames_of(path: str, format: str, wanted: Sequence[str] | None) -> Iterator[tuple[Frame, float]]:
+def frames_of(
+    path: str, format: str, wanted: Sequence[str] | None
+) -> Iterator[tuple[Frame, float]]:
     """The rows of a file in frames, and how much of it has been read. All columns are named whose
     cells are numbers or text; those of the names in `wanted` have cells."""
     names: list[str] = []
@@ -70,9 +77,7 @@ def _names_of(schema: Any) -> list[str]:
     return [name for name, column in columns if typed_cells(column) is not None]
 
 
-def _frames(
-    batch: Any, names: Sequence[str], is_wanted: Callable[[str], bool]
-) -> Iterator[Frame]:
+def _frames(batch: Any, names: Sequence[str], is_wanted: Callable[[str], bool]) -> Iterator[Frame]:
     arrow = needed("pyarrow", "")
     cells: dict[str, Any] = {}
     dictionaries = 0
@@ -97,7 +102,7 @@ def _frames(
             encoded = name.encode()
             frame.append(struct.pack("<I", len(encoded)) + encoded)
             if name in found:
-                _put(found[name].combine_chunks(), frame)
+                _put(as_one(found[name]), frame)
             else:
                 frame.append(bytes([_NONE]))
         yield frame

@@ -218,9 +218,7 @@ def _npy(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     yield from _of_arrays({name: array[name] for name in array.dtype.names}, path, columns, rows)
 
 
-def _of_arrays(
-    arrays: Mapping[str, Any], path: str, columns: Columns, rows: int
-) -> Batches:
+def _of_arrays(arrays: Mapping[str, Any], path: str, columns: Columns, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     flat: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -346,9 +344,7 @@ def _is_of_content(path: str, error: OSError) -> bool:
     return scheme in ("", "http", "https") or (scheme == "s3" and "AWS Error" not in str(error))
 
 
-def batches(
-    path: str, format: str, columns: Columns = None, rows: int = CHUNK_ROWS
-) -> Batches:
+def batches(path: str, format: str, columns: Columns = None, rows: int = CHUNK_ROWS) -> Batches:
     """The rows of a file, at most so many in a batch; a batch may have none, so that a file without
     rows says its columns. Errors name the file."""
     try:

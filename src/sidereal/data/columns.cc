@@ -253,7 +253,8 @@ class CellReader {
                        static_cast<int>(cells.kind_));
     }
     const bool has_cells = cells.kind_ != CellKind::kNone && cells.kind_ != CellKind::kList;
-    if (is_item && !has_cells) return data_loss("the values of a list are neither numbers nor text");
+    if (is_item && !has_cells)
+      return data_loss("the values of a list are neither numbers nor text");
     if (cells.kind_ == CellKind::kNone) return cells;
     uint8_t has_missing = 0;
     SR_RETURN_IF_ERROR(in_->get(&has_missing));

@@ -107,10 +107,21 @@ TEST(Columns, HaveTheirCells) {
 
 TEST(Columns, NumbersHaveTheTextOfArrow) {
   const std::vector<std::pair<double, std::string>> doubles = {
-      {1, "1"}, {-0.0, "-0"}, {0.1, "0.1"}, {1e9, "1000000000"}, {9999999999.5, "9999999999.5"},
-      {1e10, "1e+10"}, {12345678901, "1.2345678901e+10"}, {1e-6, "0.000001"},
-      {1.5e-5, "0.000015"}, {9.99e-7, "9.99e-7"}, {5e-324, "5e-324"}, {1.7e308, "1.7e+308"},
-      {-123.25, "-123.25"}, {1e22, "1e+22"}, {std::numeric_limits<double>::infinity(), "inf"},
+      {1, "1"},
+      {-0.0, "-0"},
+      {0.1, "0.1"},
+      {1e9, "1000000000"},
+      {9999999999.5, "9999999999.5"},
+      {1e10, "1e+10"},
+      {12345678901, "1.2345678901e+10"},
+      {1e-6, "0.000001"},
+      {1.5e-5, "0.000015"},
+      {9.99e-7, "9.99e-7"},
+      {5e-324, "5e-324"},
+      {1.7e308, "1.7e+308"},
+      {-123.25, "-123.25"},
+      {1e22, "1e+22"},
+      {std::numeric_limits<double>::infinity(), "inf"},
       {std::numeric_limits<double>::quiet_NaN(), ""}};
   for (const auto& [value, text] : doubles) EXPECT_EQ(text_of(CellKind::kFloat64, value), text);
   EXPECT_EQ(text_of(CellKind::kFloat32, 0.1F), "0.1");
@@ -118,8 +129,7 @@ TEST(Columns, NumbersHaveTheTextOfArrow) {
   EXPECT_EQ(text_of(CellKind::kFloat32, 3.4e38F), "3.4e+38");
   EXPECT_EQ(text_of(CellKind::kUint64, std::numeric_limits<uint64_t>::max()),
             "18446744073709551615");
-  EXPECT_EQ(text_of(CellKind::kInt64, std::numeric_limits<int64_t>::min()),
-            "-9223372036854775808");
+  EXPECT_EQ(text_of(CellKind::kInt64, std::numeric_limits<int64_t>::min()), "-9223372036854775808");
 }
 
 TEST(Columns, NumbersAreWhatTheirTextIsReadAs) {

@@ -197,19 +197,20 @@ class Feeder {
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
         return base::cancelled("reading was stopped");
       }
+      const ssize_t n = recv(socket_, out + done, size - done, MSG_DONTWAIT);
+      if (n > 0) {
+        done += static_cast<size_t>(n);
+        continue;
+      }
+      if (n == 0 || (errno != EAGAIN && errno != EINTR)) return ended();
       pollfd fd{.fd = socket_, .events = POLLIN, .revents = 0};
       const int ready = poll(&fd, 1, kLookMs);
       if (ready < 0 && errno != EINTR) return ended();
-      if (ready <= 0) {
-        if (Clock::now() < deadline) continue;
+      if (ready <= 0 && Clock::now() >= deadline) {
         return base::deadline_exceeded(
             "nothing came for {} s; look at the connection to where it lies, and try again",
             static_cast<double>(silence_.count()) / 1000);
       }
-      const ssize_t n = recv(socket_, out + done, size - done, 0);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return ended();
-      done += static_cast<size_t>(n);
     }
     return {};
   }
@@ -273,7 +274,7 @@ class FedFile {
     feeder_->wait_at_most(feed.silence);
   }
   ~FedFile() {
-    if (!feeder_->is_at_rest()) return;
+    if (is_forsaken_ || !feeder_->is_at_rest()) return;
     if (has_more_ && !feeder_->ask({{"op", "close"}}, /*has_answer=*/false).ok()) return;
     idle().give(std::move(feeder_));
   }
@@ -295,9 +296,14 @@ class FedFile {
     if (status.ok()) status = feeder_->answer(&frame_, stop_);
     if (!status.ok()) return about(status, path_);
     has_more_ = frame_.kind != 'E';
-    if (has_more_ && frame_.kind != kind) return about(Feeder::nonsense(), path_);
+    if (has_more_ && frame_.kind != kind) {
+      forsake();
+      return about(Feeder::nonsense(), path_);
+    }
     return has_more_ ? &frame_ : nullptr;
   }
+  /// Nobody else is to ask its feeder, which does not say what it should.
+  void forsake() { is_forsaken_ = true; }
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t position() const {
@@ -327,6 +333,7 @@ class FedFile {
   Frame frame_;
   int64_t size_ = 0;
   bool has_more_ = false;
+  bool is_forsaken_ = false;
 };
 
 class FedBytes final : public ByteSource {
@@ -362,8 +369,10 @@ class FedColumns final : public ColumnSource {
     if (answer == nullptr) return false;
     auto found = read_columns(answer->bytes);
     if (!found.ok()) {
-      return base::internal("{}: what reads it (python -m sidereal._feeder) sends wrong columns: {}",
-                            file_->path(), base::message_of(found.status()));
+      file_->forsake();
+      return base::internal(
+          "{}: what reads it (python -m sidereal._feeder) sends wrong columns: {}", file_->path(),
+          base::message_of(found.status()));
     }
     *frame = std::move(*found);
     return true;

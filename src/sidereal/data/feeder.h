@@ -15,10 +15,10 @@
 
 /// What this program does not read itself is read by a process beside it, a feeder: Python's
 /// `sidereal._feeder`, which the program in SIDEREAL_PYTHON runs, else `python3`. It reads files of
-/// other machines, and the columns of tables. They talk by a pair of sockets: the protocol stands in
-/// python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, as long
-/// as the environment is what they began with, and end with this process, or when it closes their
-/// socket.
+/// other machines, and the columns of tables. They talk by a pair of sockets: the protocol stands
+/// in python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, as
+/// long as the environment is what they began with, and end with this process, or when it closes
+/// their socket.
 namespace sidereal::data {
 
 /// What a feeder is to read. Value type.

@@ -116,6 +116,11 @@ TEST_F(FeederTest, WrongColumnsAreAnError) {
     const auto more = (*source)->next(&found);
     EXPECT_EQ(more.status().code(), StatusCode::kInternal) << lines;
     EXPECT_THAT(base::message_of(more.status()), HasSubstr("s3://b/x: what reads it"));
+    // It is not asked again.
+    source->reset();
+    const size_t before = begun();
+    EXPECT_FALSE(text().ok());
+    EXPECT_EQ(begun(), before + 1);
   }
 }
 

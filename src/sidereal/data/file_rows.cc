@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidereal/data/byte_source.h"
 #include "sidereal/data/columns.h"
 #include "sidereal/data/feeder.h"
 #include "sidereal/data/line_reader.h"

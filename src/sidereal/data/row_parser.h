@@ -33,8 +33,8 @@ struct NegativeSlot {
   int64_t size = 0;
 };
 
-/// Turns rows, of text or of typed cells, into numbers and ids. Messages do not say where: the caller knows.
-/// Thread: core-local.
+/// Turns rows, of text or of typed cells, into numbers and ids. Messages do not say where: the
+/// caller knows. Thread: core-local.
 class RowParser {
  public:
   virtual ~RowParser() = default;

@@ -142,9 +142,8 @@ Status TableLayout::lay_out() {
   width_ = 0;
   categories_.assign(categorical_.size(), {});
   for (size_t i = 0; i < categorical_.size(); ++i) {
-    const auto many =
-        std::find_if(spec_.multi_hot.begin(), spec_.multi_hot.end(),
-                     [&](const MultiHot& m) { return m.column == categorical_[i]; });
+    const auto many = std::find_if(spec_.multi_hot.begin(), spec_.multi_hot.end(),
+                                   [&](const MultiHot& m) { return m.column == categorical_[i]; });
     categories_[i].slot = width_;
     if (many != spec_.multi_hot.end()) {
       categories_[i].separator = many->separator;
@@ -169,8 +168,7 @@ Status TableLayout::lay_out() {
     const std::string joined = base::join(spec_.crosses[i], "*");
     if (!named.insert(joined).second) {
       return invalid_argument(
-          "the cross '{}' is named twice, or a column has its name; name each field once",
-          joined);
+          "the cross '{}' is named twice, or a column has its name; name each field once", joined);
     }
     cross.slot = width_++;
     cross.field = categories_.size() + buckets_.size() + i;
@@ -243,9 +241,8 @@ Status TableLayout::place_negatives() {
     return invalid_argument("column '{}' {}; it cannot have negatives", wanted.column,
                             is_crossed ? "is crossed" : "has several values in a cell");
   }
-  negative_slot_ = {.slot = categories_[at].slot,
-                    .first = ids_[at].first_token(),
-                    .size = ids_[at].num_tokens()};
+  negative_slot_ = {
+      .slot = categories_[at].slot, .first = ids_[at].first_token(), .size = ids_[at].num_tokens()};
   if (wanted.sampler == "popularity" || ids_[at].has_vocabulary()) return {};
   return invalid_argument(
       "negatives of column '{}' are sampled by '{}', from a vocabulary, and it has none; give it "
@@ -266,8 +263,7 @@ Result<int64_t*> TableLayout::crossed_of(const std::string& name) {
   }
   SR_ASSIGN_OR_RETURN(const size_t at, category_of(name, "which is to be crossed"));
   if (categories_[at].separator != 0) {
-    return invalid_argument("column '{}' has several values in a cell; it cannot be crossed",
-                            name);
+    return invalid_argument("column '{}' has several values in a cell; it cannot be crossed", name);
   }
   return &categories_[at].crossed;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sidereal/data/batch_source.h"
+#include "sidereal/data/byte_source.h"
 #include "sidereal/data/file_rows.h"
 #include "sidereal/data/negative_sampler.h"
 #include "sidereal/data/row_parser.h"
@@ -21,8 +22,8 @@ using tensor::Shape;
 // Rows between two looks at the stop flag.
 constexpr int64_t kStopCheckRows = 1024;
 
-// Opens a file of the spec, and gives its header to the parser. Of tables that are no text the cells
-// that the parser wants are read, or with `header_only` none.
+// Opens a file of the spec, and gives its header to the parser. Of tables that are no text the
+// cells that the parser wants are read, or with `header_only` none.
 Result<std::unique_ptr<FileRows>> start_file(const DataSpec& spec, const std::string& file,
                                              RowParser* parser, bool header_only,
                                              const std::atomic<bool>* stop = nullptr) {
