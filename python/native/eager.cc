@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,6 +110,30 @@ Value from_strings(Engine& engine, nb::handle items, nb::handle shape) {
     raise(base::invalid_argument("{} strings for shape {}", strings.size(), extents.to_string()));
   }
   return engine.wrap(std::move(strings).finish(extents));
+}
+
+template <class T>
+using Line = nb::ndarray<const T, nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// A tensor of strings that lie one behind another in `text`: where each begins, and where the last
+/// one ends.
+Value from_texts(Engine& engine, const Line<int64_t>& offsets, const Line<uint8_t>& text) {
+  const std::span<const int64_t> ends(offsets.data(), offsets.size());
+  const bool is_right = !ends.empty() && ends.front() >= 0 &&
+                        ends.back() <= static_cast<int64_t>(text.size()) &&
+                        std::is_sorted(ends.begin(), ends.end());
+  if (!is_right) {
+    raise(base::invalid_argument("{} offsets do not ascend within {} bytes of text", ends.size(),
+                                 text.size()));
+  }
+  tensor::StringsBuilder strings;
+  strings.reserve(ends.size() - 1, static_cast<size_t>(ends.back() - ends.front()));
+  const auto* const bytes = reinterpret_cast<const char*>(text.data());
+  for (size_t i = 0; i + 1 < ends.size(); ++i) {
+    strings.add({bytes + ends[i], static_cast<size_t>(ends[i + 1] - ends[i])});
+  }
+  const tensor::Shape shape{strings.size()};
+  return engine.wrap(std::move(strings).finish(shape));
 }
 
 template <class T>
@@ -279,6 +304,7 @@ void bind_values(nb::class_<Engine>& c) {
       .def("execute", &execute, "op"_a, "inputs"_a, "attrs"_a = nb::none(), "name"_a = nb::none())
       .def("from_array", &from_array, "dtype"_a, "array"_a)
       .def("from_strings", &from_strings, "items"_a, "shape"_a)
+      .def("from_texts", &from_texts, "offsets"_a, "text"_a)
       .def(
           "from_number",
           [](Engine& engine, nb::handle number, const std::string& dtype) {

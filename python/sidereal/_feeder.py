@@ -1,11 +1,13 @@
 """A feeder: the process that reads for the engine what it does not read itself (`python -m
 sidereal._feeder`; src/sidereal/data/feeder.h). Standard input and output are a socket.
 
-The engine asks with a line of JSON: {"op": "open", "path", "format", "delimiter"}, then {"op":
-"next"} for each piece of text, {"op": "close"} to be done before the end; {"op": "size"} and {"op":
-"list"} of a "path". An answer is a frame: its kind in a byte, the length of what follows (4 bytes,
+The engine asks with a line of JSON: {"op": "open", "path", "format", "columns"}, then {"op":
+"next"} for each piece, {"op": "close"} to be done before the end; {"op": "size"} and {"op": "list"}
+of a "path". An answer is a frame: its kind in a byte, the length of what follows (4 bytes,
 little-endian), how much of the file has been read (8 bytes), and: of kind R a result as JSON, of D
-text, of E nothing (the text has ended), of X an error: its code in a line, and its message.
+bytes of a file whose format is "", of C rows of one that is a table (_table_columns.py), of E
+nothing (the file has ended), of X an error: its code in a line, and its message. Without "columns"
+the cells of all are sent.
 While the engine understands a piece, the next one is made. The process ends with its input, and
 with who started it, also while it waits for a server.
 """
@@ -25,44 +27,39 @@ from typing import Any, BinaryIO
 
 from . import errors
 from ._remote_files import list_files, open_file, said_of, size_of
-from ._table_cells import text_pieces
-from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
+from ._table_columns import Frame, frames_of
+from ._table_readers import PACKED_ERRORS, damaged, unpacked
 
 _PIECE = 1 << 20
 
-Piece = tuple[bytes, float]
+#: The parts of an answer, and how much of the file has been read.
+Piece = tuple[Frame, float]
 
 
 def _bytes_of(path: str, size: int) -> Iterator[Piece]:
-    """The text of a file, of what gzip has packed too."""
+    """The bytes of a file, of what gzip has packed too."""
     with open_file(path) as file:
         text = unpacked(file)
         try:
             while piece := text.read(_PIECE):
-                yield piece, min(file.tell() / max(size, 1), 1.0)
+                yield [piece], min(file.tell() / max(size, 1), 1.0)
         except PACKED_ERRORS as error:
             raise damaged(path, error) from None
         except OSError as error:
             raise said_of(path, error) from None
 
 
-def _text_of(path: str, format: str, delimiter: str) -> Iterator[Piece]:
-    header = True
-    for batch, part in batches(path, format):
-        yield from ((text, part) for text in text_pieces(batch, delimiter, header))
-        header = False
-
-
 class _Feeder:
     def __init__(self, questions: BinaryIO, answers: BinaryIO) -> None:
         self._in, self._out = questions, answers
         self._pieces: Iterator[Piece] = iter(())
-        self._size = 0
+        self._kind, self._size = "D", 0
         self._ahead: Piece | errors.Error | None = None
 
-    def _answer(self, kind: str, body: bytes = b"", position: int = 0) -> None:
-        self._out.write(struct.pack("<cIQ", kind.encode(), len(body), position))
-        self._out.write(body)
+    def _answer(self, kind: str, *parts: bytes | memoryview, position: int = 0) -> None:
+        self._out.write(struct.pack("<cIQ", kind.encode(), sum(map(len, parts)), position))
+        for part in parts:
+            self._out.write(part)
         self._out.flush()
 
     def _fail(self, error: errors.Error) -> None:
@@ -89,8 +86,9 @@ class _Feeder:
                     self._pieces, self._ahead = iter(()), None
                 elif op == "open":
                     self._size = size_of(path)
+                    self._kind = "C" if asked["format"] else "D"
                     if asked["format"]:
-                        self._pieces = _text_of(path, asked["format"], asked["delimiter"])
+                        self._pieces = frames_of(path, asked["format"], asked.get("columns"))
                     else:
                         self._pieces = _bytes_of(path, self._size)
                     self._answer("R", json.dumps({"size": self._size}).encode())
@@ -107,7 +105,7 @@ class _Feeder:
         elif ahead is None:
             self._answer("E", position=self._size)
         else:
-            self._answer("D", ahead[0], int(ahead[1] * self._size))
+            self._answer(self._kind, *ahead[0], position=int(ahead[1] * self._size))
             self._look_ahead(path)
 
 

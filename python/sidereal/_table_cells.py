@@ -1,4 +1,4 @@
-"""Columns of Arrow tables as cells of CSV, and tables as its text."""
+"""Columns of Arrow tables as cells that are numbers, texts or lists of them, and tables as CSV."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ._remote_files import needed
 
-#: Bytes of cells that become a piece of text at most, where they are of several rows.
+#: Bytes of cells that become a piece at most, where they are of several rows.
 _PIECE_BYTES = 4 << 20
 
 
@@ -20,42 +20,70 @@ def flat_columns(batch: Any) -> list[tuple[str, Any]]:
     table = arrow.Table.from_batches([batch]) if isinstance(batch, arrow.RecordBatch) else batch
     while any(arrow.types.is_struct(field.type) for field in table.schema):
         table = table.flatten()
-    return [
-        (name, column.combine_chunks()) for name, column in zip(table.column_names, table.columns)
-    ]
+    return [(name, as_one(column)) for name, column in zip(table.column_names, table.columns)]
 
 
-def cells_of(column: Any) -> Any:
-    """An array whose cells CSV can write, numbers or text: lists with "|" between their values, and
-    what is no number empty. None of one that is neither: maps, lists of structs, unions."""
-    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+def as_one(column: Any) -> Any:
+    """A column of a table as one array, without a copy where it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def typed_cells(column: Any) -> Any:
+    """An array whose cells are numbers, texts, or lists of such: dates, times and decimals are
+    their text, true and false 1 and 0; texts may stand in a dictionary. None of one that is
+    neither: maps, lists of structs, unions."""
+    arrow = needed("pyarrow", "")
     kind, types = column.type, arrow.types
     if isinstance(kind, arrow.BaseExtensionType):
-        return cells_of(column.storage)
+        return typed_cells(column.storage)
     if types.is_dictionary(kind):
-        return cells_of(column.cast(kind.value_type))
-    if types.is_map(kind):
-        return None
-    if any(is_kind(kind) for is_kind in _kinds_of_lists(types)):
-        return _joined(column)
+        is_text = _is_text(kind.value_type) and not column.dictionary.null_count
+        return column if is_text else typed_cells(column.cast(kind.value_type))
+    if is_list(kind):
+        values = typed_cells(needed("pyarrow.compute", "").list_flatten(column))
+        return None if values is None else column
     if types.is_boolean(kind):
         return column.cast(arrow.int8())
-    if types.is_floating(kind):
-        wide = column.cast(arrow.float32()) if types.is_float16(kind) else column
-        return compute.if_else(compute.is_nan(wide), None, wide)
+    if types.is_float16(kind):
+        return column.cast(arrow.float32())
     if types.is_large_binary(kind):
         return column.view(arrow.large_string())
     if types.is_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
         # Bytes need not be UTF-8: no cast to text, which looks at that.
         return column.cast(arrow.binary()).view(arrow.string())
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind):
+    if types.is_floating(kind) or types.is_integer(kind) or _is_text(kind):
         return column
-    if types.is_integer(kind) or types.is_decimal(kind):
-        return column
+    if types.is_map(kind):
+        return None
     try:
         return column.cast(arrow.string())
     except arrow.ArrowNotImplementedError:
         return None
+
+
+def _is_text(kind: Any) -> bool:
+    types = needed("pyarrow", "").types
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def cells_of(column: Any) -> Any:
+    """typed_cells() as CSV can write them, numbers or text: lists with "|" between their values,
+    and what is no number empty."""
+    arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
+    cells = typed_cells(column)
+    if cells is None:
+        return None
+    if is_list(cells.type):
+        return _joined(cells)
+    if arrow.types.is_dictionary(cells.type):
+        return cells.cast(cells.type.value_type)
+    if arrow.types.is_floating(cells.type):
+        return compute.if_else(compute.is_nan(cells), None, cells)
+    return cells
+
+
+def is_list(kind: Any) -> bool:
+    return any(is_kind(kind) for is_kind in _kinds_of_lists(needed("pyarrow", "").types))
 
 
 def _kinds_of_lists(types: Any) -> Sequence[Callable[[Any], bool]]:
@@ -65,17 +93,20 @@ def _kinds_of_lists(types: Any) -> Sequence[Callable[[Any], bool]]:
     )  # fmt: skip
 
 
+def list_offsets(column: Any) -> Any:
+    """Where the values of each list begin and end among list_flatten() of them."""
+    compute = needed("pyarrow.compute", "")
+    counts = compute.fill_null(compute.list_value_length(column), 0)
+    return np.concatenate([[0], np.cumsum(counts.to_numpy(), dtype=np.int64)])
+
+
 def _joined(column: Any) -> Any:
     """Lists as texts. A value that is missing is an empty one: the others keep their places."""
     arrow, compute = needed("pyarrow", ""), needed("pyarrow.compute", "")
     values = cells_of(compute.list_flatten(column))
-    if values is None:
-        return None
     texts = compute.fill_null(values.cast(arrow.large_string()), "")
-    counts = compute.fill_null(compute.list_value_length(column), 0).to_numpy()
-    offsets = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     lists = arrow.LargeListArray.from_arrays(
-        arrow.array(offsets, arrow.int64()), texts, mask=column.is_null()
+        arrow.array(list_offsets(column), arrow.int64()), texts, mask=column.is_null()
     )
     return compute.binary_join(lists, arrow.scalar("|", arrow.large_string()))
 
@@ -90,18 +121,18 @@ def text_pieces(batch: Any, delimiter: str, header: bool) -> Iterator[bytes]:
     if header:
         names = [_quoted(name, delimiter) for name in table.column_names]
         yield delimiter.join(names).encode() + b"\n"
-    for part in _pieces(table):
+    for part in pieces_of(table):
         yield _text_of(part, delimiter)
 
 
-def _pieces(table: Any) -> Iterator[Any]:
+def pieces_of(table: Any) -> Iterator[Any]:
     """The rows of a table, of so many that they are small: cells may be of any size."""
     if table.nbytes <= _PIECE_BYTES or table.num_rows < 2:
         yield table
         return
     half = table.num_rows // 2
-    yield from _pieces(table.slice(0, half))
-    yield from _pieces(table.slice(half))
+    yield from pieces_of(table.slice(0, half))
+    yield from pieces_of(table.slice(half))
 
 
 def _text_of(table: Any, delimiter: str) -> bytes:
@@ -124,4 +155,7 @@ def _quoted(name: str, delimiter: str) -> str:
     return '"' + name.replace('"', '""') + '"' if set(name) & {delimiter, '"', "\n"} else name
 
 
-__all__ = ["cells_of", "flat_columns", "text_pieces"]
+__all__ = [
+    "as_one", "cells_of", "flat_columns", "is_list", "list_offsets", "pieces_of", "text_pieces",
+    "typed_cells",
+]  # fmt: skip

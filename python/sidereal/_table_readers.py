@@ -45,13 +45,16 @@ OF_ONE_TYPE = (
 
 #: A reader's answers: a record batch, and how much of the file has been read, 0 to 1.
 Batches = Iterator[tuple[Any, float]]
+#: Columns that are wanted: their names, None: all; or what chooses them, which is asked about the
+#: schema of a file that has one before its rows are read. Others are read whole then.
+Columns = Sequence[str] | Callable[[Any], Sequence[str] | None] | None
 
 
-def _parquet(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _parquet(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     parquet = needed("pyarrow.parquet", path)
     found = parquet.ParquetFile(file, pre_buffer=True)
     total, done = max(found.metadata.num_rows, 1), 0
-    names = None if columns is None else list(columns)
+    names = _names(columns, found.schema_arrow)
     for batch in found.iter_batches(rows, columns=names):
         done += batch.num_rows
         yield batch, done / total
@@ -59,7 +62,7 @@ def _parquet(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int
         yield _without_rows(found.read(columns=names).schema), 1.0
 
 
-def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _arrow(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     try:
         found = arrow.ipc.open_file(file)
@@ -76,10 +79,10 @@ def _arrow(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) 
         yield from ((part, (i + 1) / found.num_record_batches) for part in _cut(batch, rows))
 
 
-def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _orc(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     orc = needed("pyarrow.orc", path)
     found = orc.ORCFile(file)
-    names = None if columns is None else list(columns)
+    names = _names(columns, found.schema)
     if not found.nrows:
         yield _without_rows(found.read(columns=names).schema), 1.0
     for i in range(found.nstripes):
@@ -87,7 +90,7 @@ def _orc(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
         yield from ((part, (i + 1) / found.nstripes) for part in _cut(batch, rows))
 
 
-def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _json_lines(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     """Types are those that each block of lines has; the first one says which columns there are."""
     arrow, size, line = needed("pyarrow", path), max(size_of(path), 1), 0
     kinds: dict[str, Any] = {}
@@ -96,8 +99,8 @@ def _json_lines(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: 
         block += file.readline()
         table = table_of_lines(block, path, line)
         line += block.count(b"\n")
-        if columns is not None:
-            kept = {name: arrow.string() for name in columns}
+        if (given := _given(columns)) is not None:
+            kept = {name: arrow.string() for name in given}
             table = _filled(dict(zip(table.column_names, table.columns)), kept, table.num_rows)
         # Structs may have other fields in the next block.
         found = dict(flat_columns(table))
@@ -169,7 +172,7 @@ def _some(records: Iterator[bytes], rows: int) -> list[bytes]:
     return found
 
 
-def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _tfrecord(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     size, done = max(size_of(path), 1), 0
     records, features = records_in(unpacked(file), path), dict[str, Any]()
@@ -182,8 +185,8 @@ def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: in
                     f"{path}: its records are no tf.train.Example; read them with "
                     "sidereal.data.TFRecordDataset"
                 ) from None
-            if columns is not None:
-                features = {name: features[name] for name in columns if name in features}
+            if (given := _given(columns)) is not None:
+                features = {name: features[name] for name in given if name in features}
         wanted = {name: RaggedFeature(kind) for name, kind in features.items()}
         made, done = {}, done + sum(map(len, some)) + 16 * len(some)
         for name, ragged in parse_example(np.array(some, object), wanted).items():
@@ -201,13 +204,13 @@ def _tfrecord(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: in
         yield arrow.record_batch(made), min(done / size, 1.0)
 
 
-def _npz(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _npz(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     loaded = np.load(_seekable(file), allow_pickle=False)
     arrays = {name: loaded[name] for name in loaded.files}
     yield from _of_arrays(arrays, path, columns, rows)
 
 
-def _npy(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+def _npy(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     array = np.load(_seekable(file), allow_pickle=False)
     if array.dtype.names is None:
         yield from _of_arrays({"x": array}, path, columns, rows)
@@ -215,9 +218,7 @@ def _npy(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) ->
     yield from _of_arrays({name: array[name] for name in array.dtype.names}, path, columns, rows)
 
 
-def _of_arrays(
-    arrays: Mapping[str, Any], path: str, columns: Sequence[str] | None, rows: int
-) -> Batches:
+def _of_arrays(arrays: Mapping[str, Any], path: str, columns: Columns, rows: int) -> Batches:
     arrow = needed("pyarrow", path)
     flat: dict[str, Any] = {}
     for name, array in arrays.items():
@@ -237,7 +238,8 @@ def _of_arrays(
             + ", ".join(f"{name} has {n} rows" for name, n in sizes.items())
         )
     count = next(iter(sizes.values()), 0)
-    names = list(flat) if columns is None else list(columns)
+    given = _given(columns)
+    names = list(flat) if given is None else list(given)
     for begin in range(0, max(count, 1), rows):
         part = {name: arrow.array(flat[name][begin : begin + rows]) for name in names}
         yield arrow.record_batch(part), min((begin + rows) / max(count, 1), 1.0)
@@ -257,10 +259,10 @@ def _wrong_cell(path: str, delimiter: str, error: Exception) -> Exception:
 
 
 def _text(delimiter: str) -> Callable[..., Batches]:
-    def read(file: BinaryIO, path: str, columns: Sequence[str] | None, rows: int) -> Batches:
+    def read(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
         arrow, text = needed("pyarrow", path), needed("pyarrow.csv", path)
         parse = text.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        convert = text.ConvertOptions(include_columns=None if columns is None else list(columns))
+        convert = text.ConvertOptions(include_columns=_given(columns))
         found = text.open_csv(
             unpacked(file), parse_options=parse,
             read_options=text.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
@@ -275,7 +277,7 @@ def _text(delimiter: str) -> Callable[..., Batches]:
 
 
 #: By the names of src/sidereal/data/table_formats.cc.
-READERS: dict[str, Callable[[BinaryIO, str, Sequence[str] | None, int], Batches]] = {
+READERS: dict[str, Callable[[BinaryIO, str, Columns, int], Batches]] = {
     "csv": _text(","),
     "tsv": _text("\t"),
     "parquet": _parquet,
@@ -288,8 +290,18 @@ READERS: dict[str, Callable[[BinaryIO, str, Sequence[str] | None, int], Batches]
 }
 
 
-def _selected(batch: Any, columns: Sequence[str] | None) -> Any:
-    return batch if columns is None else batch.select(list(columns))
+def _given(columns: Columns) -> Sequence[str] | None:
+    return None if callable(columns) else columns
+
+
+def _names(columns: Columns, schema: Any) -> list[str] | None:
+    chosen = columns(schema) if callable(columns) else columns
+    return None if chosen is None else list(chosen)
+
+
+def _selected(batch: Any, columns: Columns) -> Any:
+    names = _names(columns, batch.schema)
+    return batch if names is None else batch.select(names)
 
 
 def _without_rows(schema: Any) -> Any:
@@ -332,9 +344,7 @@ def _is_of_content(path: str, error: OSError) -> bool:
     return scheme in ("", "http", "https") or (scheme == "s3" and "AWS Error" not in str(error))
 
 
-def batches(
-    path: str, format: str, columns: Sequence[str] | None = None, rows: int = CHUNK_ROWS
-) -> Batches:
+def batches(path: str, format: str, columns: Columns = None, rows: int = CHUNK_ROWS) -> Batches:
     """The rows of a file, at most so many in a batch; a batch may have none, so that a file without
     rows says its columns. Errors name the file."""
     try:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from . import _native, dtypes, errors
 from ._data_spec import DataSpec, HeldFiles, csv
 from ._datasets import Dataset
+from ._engine import ENGINE
 from ._remote_files import needed
 from ._table_cells import cells_of, flat_columns
 from ._table_readers import OF_ONE_TYPE, batches, is_table, written
@@ -85,7 +85,7 @@ class TableDataset(Dataset):
         mine = names[index::num_shards] if every == 1 else names
         rows = max(_READ_ROWS // batch_size, 1) * batch_size
 
-        def chunks() -> Iterator[dict[str, npt.NDArray[Any]]]:
+        def chunks() -> Iterator[dict[str, Any]]:
             before, kinds = 0, dict[str, Any]()
             for name in mine:
                 kind, path, _ = _native.table_file(name)
@@ -93,23 +93,26 @@ class TableDataset(Dataset):
                     if not batch.num_rows:
                         continue
                     found = arrays_of(batch, path, fill or {}, columns or ())
-                    kinds = kinds or {key: value.dtype for key, value in found.items()}
+                    kinds = kinds or {key: _dtype_of(value) for key, value in found.items()}
                     _check_kinds(found, kinds, path)
                     if every > 1:
                         begin = (index - before) % every
                         before += batch.num_rows
-                        found = {key: value[begin::every] for key, value in found.items()}
+                        found = {key: _strided(value, begin, every) for key, value in found.items()}
                     yield found
 
-        def generate() -> Iterator[dict[str, npt.NDArray[Any]]]:
-            yield from _rebatched(chunks(), batch_size, drop_remainder)
+        def generate() -> Iterator[dict[str, Any]]:
+            for one in _rebatched(chunks(), batch_size, drop_remainder):
+                yield {key: _tensor_of(value) for key, value in one.items()}
 
         first = next(chunks(), None)
         if first is None:
             raise errors.InvalidArgumentError(f"{', '.join(patterns)}: there are no rows")
         signature = {
-            name: TensorSpec((None,), dtypes.string if array.dtype == object else array.dtype)
-            for name, array in first.items()
+            name: TensorSpec(
+                (None,), value.dtype if isinstance(value, np.ndarray) else dtypes.string
+            )
+            for name, value in first.items()
         }
         made = Dataset.from_generator(generate, output_signature=signature)
         super().__init__(made._definition, made._spec, [made])
@@ -117,12 +120,13 @@ class TableDataset(Dataset):
 
 def arrays_of(
     batch: Any, path: str, fill: Mapping[str, Any], wanted: Sequence[str] = ()
-) -> dict[str, npt.NDArray[Any]]:
-    """The columns of an Arrow batch as NumPy's, strings as objects of bytes. Those that are neither
-    numbers nor text are left out, and an error if they are wanted."""
+) -> dict[str, Any]:
+    """The columns of an Arrow batch as NumPy's arrays, those of text as Arrow's of bytes without
+    missing ones. Those that are neither numbers nor text are left out, and an error if they are
+    wanted."""
     arrow, compute = needed("pyarrow", path), needed("pyarrow.compute", path)
     types = arrow.types
-    found: dict[str, npt.NDArray[Any]] = {}
+    found: dict[str, Any] = {}
     for name, column in flat_columns(batch):
         kind = column.type
         if types.is_dictionary(kind):
@@ -132,8 +136,9 @@ def arrays_of(
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             cells = cells_of(column)
             if cells is not None:
-                texts = compute.fill_null(cells.cast(arrow.binary()), b"")
-                found[name] = texts.to_numpy(zero_copy_only=False)
+                is_large = types.is_large_string(cells.type)
+                texts = cells.cast(arrow.large_binary() if is_large else arrow.binary())
+                found[name] = compute.fill_null(texts, b"") if texts.null_count else texts
             elif name in wanted:
                 raise errors.InvalidArgumentError(
                     f"{path}: column '{name}' is {kind}, which is no number, text or list of them; "
@@ -151,18 +156,37 @@ def arrays_of(
     return found
 
 
-def _check_kinds(
-    found: Mapping[str, npt.NDArray[Any]], kinds: Mapping[str, Any], path: str
-) -> None:
+def _dtype_of(value: Any) -> Any:
+    return value.dtype if isinstance(value, np.ndarray) else np.dtype(object)
+
+
+def _strided(value: Any, begin: int, every: int) -> Any:
+    if isinstance(value, np.ndarray):
+        return value[begin::every]
+    return value.take(needed("pyarrow", "").array(np.arange(begin, len(value), every)))
+
+
+def _tensor_of(value: Any) -> Any:
+    """A column as what becomes a tensor without a Python object for each text."""
+    if isinstance(value, np.ndarray):
+        return value
+    arrow = needed("pyarrow", "")
+    _, places, text = value.buffers()
+    kind = np.int64 if arrow.types.is_large_binary(value.type) else np.int32
+    offsets = np.frombuffer(places or bytes(8), kind)[value.offset : value.offset + len(value) + 1]
+    return ENGINE.from_texts(offsets.astype(np.int64), np.frombuffer(text or b"", np.uint8))
+
+
+def _check_kinds(found: Mapping[str, Any], kinds: Mapping[str, Any], path: str) -> None:
     """Whether columns are those of the first rows, and of their types."""
     if set(found) != set(kinds):
         raise errors.InvalidArgumentError(
             f"{path}: the columns are {', '.join(sorted(found))}, and those of the rows before "
             f"{', '.join(sorted(kinds))}; name those that all have: columns=[...]"
         )
-    for name, array in found.items():
-        if array.dtype != kinds[name]:
-            was, now = (_kind_name(kind) for kind in (kinds[name], array.dtype))
+    for name, value in found.items():
+        if _dtype_of(value) != kinds[name]:
+            was, now = (_kind_name(kind) for kind in (kinds[name], _dtype_of(value)))
             raise errors.InvalidArgumentError(
                 f"{path}: the column '{name}' begins as {was} and goes on as {now}; {OF_ONE_TYPE}"
             )
@@ -172,14 +196,22 @@ def _kind_name(kind: Any) -> str:
     return "text" if kind.hasobject else str(kind)
 
 
+def _joined(one: Any, other: Any) -> Any:
+    if isinstance(one, np.ndarray):
+        return np.concatenate([one, other])
+    arrow = needed("pyarrow", "")
+    # Later blocks of text may have larger offsets.
+    return arrow.concat_arrays([one, other.cast(one.type)])
+
+
 def _rebatched(
-    chunks: Iterator[dict[str, npt.NDArray[Any]]], size: int, drop_remainder: bool
-) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    chunks: Iterator[dict[str, Any]], size: int, drop_remainder: bool
+) -> Iterator[dict[str, Any]]:
     """The rows of chunks in batches of `size`."""
-    left: dict[str, npt.NDArray[Any]] = {}
+    left: dict[str, Any] = {}
     for chunk in chunks:
         if left:
-            chunk = {name: np.concatenate([left[name], value]) for name, value in chunk.items()}
+            chunk = {name: _joined(left[name], value) for name, value in chunk.items()}
         count = len(next(iter(chunk.values()), ()))
         whole = count - count % size
         for begin in range(0, whole, size):

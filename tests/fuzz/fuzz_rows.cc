@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "sidereal/base/check.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/data/row_parser.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -36,7 +37,10 @@ SR_FUZZ_TARGET(rows) {
     rest = end == std::string_view::npos ? std::string_view() : rest.substr(end + 1);
     return line;
   };
-  if ((*parser)->has_header() && !(*parser)->start_file(next_line()).ok()) return;
+  if ((*parser)->has_header() &&
+      !(*parser)->start_file(sidereal::base::split(next_line(), ',')).ok()) {
+    return;
+  }
   data::Row row;
   const data::Schema schema = (*parser)->schema();
   while (!rest.empty()) {

@@ -186,18 +186,6 @@ Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
   return gzip;
 }
 
-Result<std::unique_ptr<ByteSource>> open_table(const std::string& file, char delimiter,
-                                               const std::atomic<bool>* stop) {
-  const TableFile table = table_file(file);
-  if (!table.is_fed) return open_bytes(table.path, stop);
-  // What is missing here is told as of any other file.
-  if (!is_remote(table.path)) SR_RETURN_IF_ERROR(file_bytes(table.path).status());
-  return fed_bytes({.path = table.path,
-                    .format = std::string(table.format->is_text ? "" : table.format->name),
-                    .delimiter = delimiter},
-                   stop);
-}
-
 Result<int64_t> file_bytes(const std::string& file) {
   const std::string path = table_file(file).path;
   if (is_remote(path)) return fed_size(path);

@@ -32,10 +32,6 @@ class ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
                                                const std::atomic<bool>* stop = nullptr);
 
-/// The text of a file of a table (table_formats.h), made by a feeder where it is none.
-Result<std::unique_ptr<ByteSource>> open_table(const std::string& file, char delimiter,
-                                               const std::atomic<bool>* stop = nullptr);
-
 /// Size of the file, or file of a table, in bytes; errors as of open_bytes().
 Result<int64_t> file_bytes(const std::string& path);
 

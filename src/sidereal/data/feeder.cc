@@ -44,7 +44,7 @@ constexpr uint32_t kFrameMax = uint32_t{1} << 30;
 
 /// What a feeder answers.
 struct Frame {
-  char kind = 0;  // 'D' bytes of text, 'E' the end, 'R' a result as JSON, 'X' an error.
+  char kind = 0;  // 'D' bytes, 'C' columns, 'E' the end, 'R' a result as JSON, 'X' an error.
   uint64_t position = 0;
   std::string bytes;
 };
@@ -157,25 +157,24 @@ class Feeder {
     return {};
   }
 
-  /// The next answer; its error, if it is one.
-  Result<Frame> answer(const std::atomic<bool>* stop) {
+  /// The next answer, in the memory of one before; its error, if it is one.
+  Status answer(Frame* frame, const std::atomic<bool>* stop) {
     char head[kHeadBytes];
     SR_RETURN_IF_ERROR(read(head, sizeof(head), stop));
-    Frame frame;
     uint32_t size = 0;
-    frame.kind = head[0];
+    frame->kind = head[0];
     std::memcpy(&size, head + 1, sizeof(size));
-    std::memcpy(&frame.position, head + 1 + sizeof(size), sizeof(frame.position));
-    if (size > kFrameMax || std::string_view("DERX").find(frame.kind) == std::string_view::npos) {
+    std::memcpy(&frame->position, head + 1 + sizeof(size), sizeof(frame->position));
+    if (size > kFrameMax || std::string_view("CDERX").find(frame->kind) == std::string_view::npos) {
       return nonsense();
     }
-    frame.bytes.resize(size);
-    SR_RETURN_IF_ERROR(read(frame.bytes.data(), size, stop));
+    frame->bytes.resize(size);
+    SR_RETURN_IF_ERROR(read(frame->bytes.data(), size, stop));
     is_asked_ = false;
-    if (frame.kind != 'X') return frame;
-    const size_t line = std::min(frame.bytes.find('\n'), frame.bytes.size());
-    return base::make_status(code_of(frame.bytes.substr(0, line)),
-                             frame.bytes.substr(std::min(line + 1, frame.bytes.size())));
+    if (frame->kind != 'X') return {};
+    const size_t line = std::min(frame->bytes.find('\n'), frame->bytes.size());
+    return base::make_status(code_of(frame->bytes.substr(0, line)),
+                             frame->bytes.substr(std::min(line + 1, frame->bytes.size())));
   }
 
  private:
@@ -198,19 +197,20 @@ class Feeder {
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
         return base::cancelled("reading was stopped");
       }
+      const ssize_t n = recv(socket_, out + done, size - done, MSG_DONTWAIT);
+      if (n > 0) {
+        done += static_cast<size_t>(n);
+        continue;
+      }
+      if (n == 0 || (errno != EAGAIN && errno != EINTR)) return ended();
       pollfd fd{.fd = socket_, .events = POLLIN, .revents = 0};
       const int ready = poll(&fd, 1, kLookMs);
       if (ready < 0 && errno != EINTR) return ended();
-      if (ready <= 0) {
-        if (Clock::now() < deadline) continue;
+      if (ready <= 0 && Clock::now() >= deadline) {
         return base::deadline_exceeded(
             "nothing came for {} s; look at the connection to where it lies, and try again",
             static_cast<double>(silence_.count()) / 1000);
       }
-      const ssize_t n = recv(socket_, out + done, size - done, 0);
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return ended();
-      done += static_cast<size_t>(n);
     }
     return {};
   }
@@ -259,80 +259,140 @@ Result<Json> asked(const Json& what, const std::string& path) {
   SR_ASSIGN_OR_RETURN(auto feeder, idle().take());
   feeder->wait_at_most(milliseconds(0));
   SR_RETURN_IF_ERROR(about(feeder->ask(what), path));
-  Result<Frame> frame = feeder->answer(nullptr);
+  Frame frame;
+  const Status status = feeder->answer(&frame, nullptr);
   if (feeder->is_at_rest()) idle().give(std::move(feeder));
-  if (!frame.ok()) return about(frame.status(), path);
-  return Json::parse(frame->bytes, nullptr, /*allow_exceptions=*/false);
+  if (!status.ok()) return about(status, path);
+  return Json::parse(frame.bytes, nullptr, /*allow_exceptions=*/false);
 }
 
-class FedBytes final : public ByteSource {
+/// A file that a feeder has open. Resource. Thread: core-local.
+class FedFile {
  public:
-  FedBytes(std::string path, std::unique_ptr<Feeder> feeder, const std::atomic<bool>* stop)
-      : path_(std::move(path)), feeder_(std::move(feeder)), stop_(stop) {}
-  ~FedBytes() override {
-    if (!feeder_->is_at_rest()) return;
+  FedFile(const Feed& feed, std::unique_ptr<Feeder> feeder, const std::atomic<bool>* stop)
+      : path_(feed.path), feeder_(std::move(feeder)), stop_(stop) {
+    feeder_->wait_at_most(feed.silence);
+  }
+  ~FedFile() {
+    if (is_forsaken_ || !feeder_->is_at_rest()) return;
     if (has_more_ && !feeder_->ask({{"op", "close"}}, /*has_answer=*/false).ok()) return;
     idle().give(std::move(feeder_));
   }
-  FedBytes(const FedBytes&) = delete;
-  FedBytes& operator=(const FedBytes&) = delete;
+  FedFile(const FedFile&) = delete;
+  FedFile& operator=(const FedFile&) = delete;
 
-  Status start(const Feed& feed) {
-    const Json what = {{"op", "open"},
-                       {"path", feed.path},
-                       {"format", feed.format},
-                       {"delimiter", std::string(1, feed.delimiter)}};
-    feeder_->wait_at_most(feed.silence);
-    SR_RETURN_IF_ERROR(about(feeder_->ask(what), path_));
-    Result<Frame> frame = feeder_->answer(stop_);
-    if (!frame.ok()) return about(frame.status(), path_);
-    const Json value = Json::parse(frame->bytes, nullptr, /*allow_exceptions=*/false);
-    if (!value.is_object() || !value.contains("size") || !value["size"].is_number_integer()) {
+  static Result<std::unique_ptr<FedFile>> open(const Feed& feed, const std::atomic<bool>* stop) {
+    Result<std::unique_ptr<Feeder>> feeder = idle().take();
+    if (!feeder.ok()) return about(feeder.status(), feed.path);
+    auto file = std::make_unique<FedFile>(feed, std::move(*feeder), stop);
+    SR_RETURN_IF_ERROR(about(file->start(feed), feed.path));
+    return file;
+  }
+
+  /// The next answer of the kind; null at the end.
+  Result<const Frame*> next(char kind) {
+    if (!has_more_) return nullptr;
+    Status status = feeder_->ask({{"op", "next"}});
+    if (status.ok()) status = feeder_->answer(&frame_, stop_);
+    if (!status.ok()) return about(status, path_);
+    has_more_ = frame_.kind != 'E';
+    if (has_more_ && frame_.kind != kind) {
+      forsake();
       return about(Feeder::nonsense(), path_);
+    }
+    return has_more_ ? &frame_ : nullptr;
+  }
+  /// Nobody else is to ask its feeder, which does not say what it should.
+  void forsake() { is_forsaken_ = true; }
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] int64_t position() const {
+    return has_more_ ? std::min(static_cast<int64_t>(frame_.position), size_) : size_;
+  }
+  [[nodiscard]] int64_t size() const { return size_; }
+
+ private:
+  Status start(const Feed& feed) {
+    Json what = {{"op", "open"}, {"path", feed.path}, {"format", feed.format}};
+    if (feed.columns.has_value()) what["columns"] = *feed.columns;
+    SR_RETURN_IF_ERROR(feeder_->ask(what));
+    SR_RETURN_IF_ERROR(feeder_->answer(&frame_, stop_));
+    const Json value = Json::parse(frame_.bytes, nullptr, /*allow_exceptions=*/false);
+    frame_.bytes.clear();
+    if (!value.is_object() || !value.contains("size") || !value["size"].is_number_integer()) {
+      return Feeder::nonsense();
     }
     size_ = value["size"].get<int64_t>();
     has_more_ = true;
     return {};
   }
 
-  Result<size_t> read(std::span<char> out) override {
-    while (at_ == frame_.bytes.size()) {
-      if (!has_more_) return size_t{0};
-      SR_RETURN_IF_ERROR(about(feeder_->ask({{"op", "next"}}), path_));
-      Result<Frame> frame = feeder_->answer(stop_);
-      if (!frame.ok()) return about(frame.status(), path_);
-      frame_ = std::move(*frame);
-      at_ = 0;
-      if (frame_.kind == 'E') has_more_ = false;
-    }
-    const size_t count = std::min(out.size(), frame_.bytes.size() - at_);
-    std::memcpy(out.data(), frame_.bytes.data() + at_, count);
-    at_ += count;
-    return count;
-  }
-  [[nodiscard]] int64_t position() const override {
-    return has_more_ ? std::min(static_cast<int64_t>(frame_.position), size_) : size_;
-  }
-  [[nodiscard]] int64_t size() const override { return size_; }
-
- private:
   std::string path_;
   std::unique_ptr<Feeder> feeder_;
   const std::atomic<bool>* stop_;
   Frame frame_;
-  size_t at_ = 0;
   int64_t size_ = 0;
   bool has_more_ = false;
+  bool is_forsaken_ = false;
+};
+
+class FedBytes final : public ByteSource {
+ public:
+  explicit FedBytes(std::unique_ptr<FedFile> file) : file_(std::move(file)) {}
+
+  Result<size_t> read(std::span<char> out) override {
+    while (left_.empty()) {
+      SR_ASSIGN_OR_RETURN(const Frame* const frame, file_->next('D'));
+      if (frame == nullptr) return size_t{0};
+      left_ = frame->bytes;
+    }
+    const size_t count = std::min(out.size(), left_.size());
+    std::memcpy(out.data(), left_.data(), count);
+    left_.remove_prefix(count);
+    return count;
+  }
+  [[nodiscard]] int64_t position() const override { return file_->position(); }
+  [[nodiscard]] int64_t size() const override { return file_->size(); }
+
+ private:
+  std::unique_ptr<FedFile> file_;
+  std::string_view left_;  // Of the last answer.
+};
+
+class FedColumns final : public ColumnSource {
+ public:
+  explicit FedColumns(std::unique_ptr<FedFile> file) : file_(std::move(file)) {}
+
+  Result<bool> next(ColumnFrame* frame) override {
+    *frame = ColumnFrame();
+    SR_ASSIGN_OR_RETURN(const Frame* const answer, file_->next('C'));
+    if (answer == nullptr) return false;
+    auto found = read_columns(answer->bytes);
+    if (!found.ok()) {
+      file_->forsake();
+      return base::internal(
+          "{}: what reads it (python -m sidereal._feeder) sends wrong columns: {}", file_->path(),
+          base::message_of(found.status()));
+    }
+    *frame = std::move(*found);
+    return true;
+  }
+  [[nodiscard]] int64_t position() const override { return file_->position(); }
+
+ private:
+  std::unique_ptr<FedFile> file_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> fed_bytes(const Feed& feed, const std::atomic<bool>* stop) {
-  Result<std::unique_ptr<Feeder>> feeder = idle().take();
-  if (!feeder.ok()) return about(feeder.status(), feed.path);
-  auto source = std::make_unique<FedBytes>(feed.path, std::move(*feeder), stop);
-  SR_RETURN_IF_ERROR(source->start(feed));
-  return source;
+  SR_ASSIGN_OR_RETURN(auto file, FedFile::open(feed, stop));
+  return std::make_unique<FedBytes>(std::move(file));
+}
+
+Result<std::unique_ptr<ColumnSource>> fed_columns(const Feed& feed, const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto file, FedFile::open(feed, stop));
+  return std::make_unique<FedColumns>(std::move(file));
 }
 
 Result<int64_t> fed_size(const std::string& path) {

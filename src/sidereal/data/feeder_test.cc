@@ -1,5 +1,6 @@
 #include "sidereal/data/feeder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 #include <future>
 #include <string>
 
+#include "sidereal/base/bytes.h"
 #include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
@@ -71,10 +73,55 @@ class FeederTest : public testing::Test {
 
 const std::string kOpened = kAsk + answer('R', "{\"size\": 9}");
 
-TEST_F(FeederTest, TextComesInPieces) {
+TEST_F(FeederTest, BytesComeInPieces) {
   say(kOpened + kAsk + answer('D', "one\\n") + kAsk + answer('D', "two\\n") + kAsk +
       answer('E', "") + kAsk);
   EXPECT_EQ(*text(), "one\ntwo\n");
+}
+
+TEST_F(FeederTest, ColumnsComeInFrames) {
+  base::ByteWriter frame;
+  // Of version 1, one row and one column, "x" of kind 5: 7, of which none is missing.
+  for (const uint32_t field : {1, 1, 1}) frame.put(field);
+  frame.put_string("x");
+  for (const uint8_t field : {5, 0, 7}) frame.put(field);
+  std::string escaped;
+  for (const char c : frame.bytes()) escaped += fmt::format("\\0{:03o}", c);
+  const auto columns = [&](const std::string& body) {
+    const std::string head = "printf 'C\\" + fmt::format("{:03o}", body.size() / 5) +
+                             "\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000\\000'\n";
+    return head + "printf '%b' '" + body + "'\n";
+  };
+  say(kOpened + kAsk + columns(escaped) + kAsk + answer('E', "") + kAsk);
+  auto source = fed_columns({.path = "s3://b/x", .format = "parquet"}, nullptr);
+  ASSERT_TRUE(source.ok()) << base::message_of(source.status());
+  ColumnFrame found;
+  const auto more = (*source)->next(&found);
+  ASSERT_TRUE(more.ok()) << base::message_of(more.status());
+  ASSERT_TRUE(*more);
+  EXPECT_EQ(found.rows, 1);
+  ASSERT_EQ(found.columns.size(), 1U);
+  float value = 0;
+  EXPECT_TRUE(found.columns.front().cells.number(0, &value));
+  EXPECT_EQ(value, 7);
+  EXPECT_FALSE(*(*source)->next(&found));
+}
+
+TEST_F(FeederTest, WrongColumnsAreAnError) {
+  for (const std::string& lines : {answer('C', "nonsense"), answer('D', "text")}) {
+    say(kOpened + kAsk + lines + kAsk);
+    auto source = fed_columns({.path = "s3://b/x", .format = "parquet"}, nullptr);
+    ASSERT_TRUE(source.ok());
+    ColumnFrame found;
+    const auto more = (*source)->next(&found);
+    EXPECT_EQ(more.status().code(), StatusCode::kInternal) << lines;
+    EXPECT_THAT(base::message_of(more.status()), HasSubstr("s3://b/x: what reads it"));
+    // It is not asked again.
+    source->reset();
+    const size_t before = begun();
+    EXPECT_FALSE(text().ok());
+    EXPECT_EQ(begun(), before + 1);
+  }
 }
 
 TEST_F(FeederTest, OneThatEndsIsAnError) {

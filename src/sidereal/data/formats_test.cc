@@ -399,7 +399,7 @@ TEST(Parsers, MutatedRowsNeverCrashNorGiveIdsOutOfRange) {
     }
     auto parser = make_parser(spec);
     ASSERT_TRUE(parser.ok());
-    ASSERT_TRUE((*parser)->start_file("label,n,a,b").ok());
+    ASSERT_TRUE((*parser)->start_file({"label", "n", "a", "b"}).ok());
     const int64_t space = (*parser)->schema().rows;
     Row row;
     for (int round = 0; round < 20000; ++round) {

@@ -6,8 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "sidereal/data/table_formats.h"
-
 namespace sidereal::data {
 namespace {
 
@@ -22,25 +20,10 @@ Result<std::unique_ptr<LineReader>> LineReader::open(const std::string& path, bo
   return std::make_unique<LineReader>(path, std::move(source), quoted);
 }
 
-Result<std::unique_ptr<LineReader>> LineReader::open_table(const std::string& file, char delimiter,
-                                                           const std::atomic<bool>* stop) {
-  SR_ASSIGN_OR_RETURN(auto source, data::open_table(file, delimiter, stop));
-  return std::make_unique<LineReader>(file, std::move(source), /*quoted=*/true,
-                                      table_file(file).format->is_text);
-}
+LineReader::LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted)
+    : path_(std::move(path)), source_(std::move(source)), quoted_(quoted), buffer_(kReadBytes) {}
 
-LineReader::LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted,
-                       bool is_text)
-    : path_(std::move(path)),
-      source_(std::move(source)),
-      quoted_(quoted),
-      is_text_(is_text),
-      buffer_(kReadBytes) {}
-
-std::string LineReader::place() const {
-  if (is_text_) return fmt::format("{}:{}", path_, line_);
-  return rows_ > 1 ? fmt::format("{}: row {}", path_, rows_ - 1) : path_;
-}
+std::string LineReader::place() const { return fmt::format("{}:{}", path_, line_); }
 
 Status LineReader::fill() {
   if (begin_ > 0) {
@@ -108,7 +91,6 @@ Result<bool> LineReader::next_line(std::string_view* row) {
   if (length > 0 && data[length - 1] == '\r') --length;
   *row = std::string_view(data, length);
   begin_ = std::min(begin_ + line_end + 1, end_);
-  ++rows_;
   return true;
 }
 

@@ -20,6 +20,10 @@ using parse::parse_integer;
 using parse::shown;
 using parse::trim_blanks;
 
+Status RowParser::parse_columns(const ColumnFrame& /*frame*/, int64_t /*at*/, Row* /*row*/) {
+  return invalid_argument("rows of this format are text, and not of columns");
+}
+
 Status parse_label(std::string_view text, bool binary, bool minus_one, float* out) {
   if (text.size() == 1 && (text[0] == '0' || text[0] == '1')) {
     *out = text[0] == '1' ? 1.0F : 0.0F;

@@ -8,6 +8,7 @@
 
 #include "sidereal/base/category_id.h"
 #include "sidereal/base/status.h"
+#include "sidereal/data/columns.h"
 #include "sidereal/data/data_spec.h"
 
 namespace sidereal::data {
@@ -32,18 +33,23 @@ struct NegativeSlot {
   int64_t size = 0;
 };
 
-/// Turns rows of text into numbers and ids. Messages do not say where: the caller knows.
-/// Thread: core-local.
+/// Turns rows, of text or of typed cells, into numbers and ids. Messages do not say where: the
+/// caller knows. Thread: core-local.
 class RowParser {
  public:
   virtual ~RowParser() = default;
 
-  /// True when each file begins with a header row, which is given to start_file().
+  /// True when each file says what its columns are called, which is given to start_file().
   [[nodiscard]] virtual bool has_header() const { return false; }
-  /// Takes in the header of a file. kInvalidArgument when a column is missing, listing those found.
-  virtual Status start_file(std::string_view /*header*/) { return {}; }
+  /// Takes in the columns of a file. kInvalidArgument when one is missing, listing those found.
+  virtual Status start_file(const std::vector<std::string>& /*names*/) { return {}; }
+  /// Those of them that rows are made of.
+  [[nodiscard]] virtual std::vector<std::string> wanted() const { return {}; }
   /// Parses one row. kInvalidArgument says which field is wrong and what was expected.
   virtual Status parse(std::string_view text, Row* row) = 0;
+  /// parse() of a row of cells, which have the columns of start_file() and become what they would
+  /// as text.
+  virtual Status parse_columns(const ColumnFrame& frame, int64_t at, Row* row);
   /// What rows look like; complete after the first start_file() where there are headers.
   [[nodiscard]] virtual Schema schema() const = 0;
   /// Multiplies the weight of a row by what its label counts (DataSpec::class_weights).

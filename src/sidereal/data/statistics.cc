@@ -10,12 +10,11 @@
 
 #include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
-#include "sidereal/data/line_reader.h"
+#include "sidereal/data/file_rows.h"
 #include "sidereal/data/npy.h"
 #include "sidereal/data/numeric_transform.h"
 #include "sidereal/data/random.h"
 #include "sidereal/data/vocabulary.h"
-#include "sidereal/parse/csv.h"
 #include "sidereal/parse/text.h"
 
 namespace sidereal::data {
@@ -178,20 +177,12 @@ void prepare(const DataSpec& spec, const std::string& name, Column* column) {
 /// Looks at the first `rows` rows of a file.
 Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
                    std::vector<std::string>* names, std::vector<Column>* columns) {
-  SR_ASSIGN_OR_RETURN(auto lines, LineReader::open_table(file, spec.delimiter));
-  const parse::CsvStyle style{.delimiter = spec.delimiter};
-  std::string_view text;
-  std::vector<std::string_view> fields;
-  std::string scratch;
-  SR_ASSIGN_OR_RETURN(const bool some, lines->next(&text));
+  SR_ASSIGN_OR_RETURN(auto found, open_rows(spec, file, nullptr));
+  std::vector<std::string> header;
+  SR_ASSIGN_OR_RETURN(const bool some, found->header(&header));
   if (!some) return {};
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  SR_RETURN_IF_ERROR(
-      base::with_context(parse::split_csv(text, style, &fields, &scratch), lines->place()));
   std::vector<size_t> places;
-  for (const std::string_view field : fields) {
-    const std::string name(parse::trim_blanks(field));
+  for (const std::string& name : header) {
     const auto at = std::find(names->begin(), names->end(), name);
     places.push_back(at - names->begin());
     if (at != names->end()) continue;
@@ -199,12 +190,12 @@ Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
     columns->emplace_back(name, names->size());
     prepare(spec, name, &columns->back());
   }
+  std::vector<std::string_view> cells;
   for (int64_t row = 0; row < rows; ++row) {
-    SR_ASSIGN_OR_RETURN(const bool more, lines->next(&text));
+    SR_ASSIGN_OR_RETURN(const bool more, found->next());
     if (!more) break;
-    const bool good = parse::split_csv(text, style, &fields, &scratch).ok();
-    if (!good || fields.size() != places.size()) continue;
-    for (size_t i = 0; i < fields.size(); ++i) (*columns)[places[i]].add(fields[i]);
+    if (!found->texts(&cells).ok() || cells.size() != places.size()) continue;
+    for (size_t i = 0; i < cells.size(); ++i) (*columns)[places[i]].add(cells[i]);
   }
   return {};
 }

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "sidereal/data/batch_source.h"
-#include "sidereal/data/line_reader.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/file_rows.h"
 #include "sidereal/data/negative_sampler.h"
 #include "sidereal/data/row_parser.h"
 #include "sidereal/data/shuffle_buffer.h"
@@ -21,21 +22,21 @@ using tensor::Shape;
 // Rows between two looks at the stop flag.
 constexpr int64_t kStopCheckRows = 1024;
 
-// Gives the header of `lines`, its first row, to the parser.
-Status start_file(LineReader* lines, RowParser* parser) {
-  std::string_view header;
-  SR_ASSIGN_OR_RETURN(const bool some, lines->next(&header));
+// Opens a file of the spec, and gives its header to the parser. Of tables that are no text the
+// cells that the parser wants are read, or with `header_only` none.
+Result<std::unique_ptr<FileRows>> start_file(const DataSpec& spec, const std::string& file,
+                                             RowParser* parser, bool header_only,
+                                             const std::atomic<bool>* stop = nullptr) {
+  const auto wanted = header_only ? std::vector<std::string>() : parser->wanted();
+  SR_ASSIGN_OR_RETURN(auto rows, open_rows(spec, file, &wanted, stop));
+  if (!parser->has_header()) return rows;
+  std::vector<std::string> names;
+  SR_ASSIGN_OR_RETURN(const bool some, rows->header(&names));
   if (!some) {
-    return invalid_argument("{}: is empty; its first line must name the columns", lines->path());
+    return invalid_argument("{}: is empty; its first line must name the columns", file);
   }
-  return base::with_context(parser->start_file(header), lines->place());
-}
-
-// The rows of a file of the spec.
-Result<std::unique_ptr<LineReader>> open_file(const DataSpec& spec, const std::string& file,
-                                              const std::atomic<bool>* stop = nullptr) {
-  if (spec.format == Format::kCsv) return LineReader::open_table(file, spec.delimiter, stop);
-  return LineReader::open(file, /*quoted=*/false, stop);
+  SR_RETURN_IF_ERROR(base::with_context(parser->start_file(names), rows->place()));
+  return rows;
 }
 
 // Makes the parser and lets it see the first file's header, which fixes the order of the fields
@@ -44,8 +45,8 @@ Result<std::unique_ptr<RowParser>> open_format(const DataSpec& spec) {
   if (spec.files.empty()) return invalid_argument("no data files are named");
   SR_ASSIGN_OR_RETURN(auto parser, make_parser(spec));
   if (parser->has_header()) {
-    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, spec.files.front()));
-    SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
+    SR_RETURN_IF_ERROR(
+        start_file(spec, spec.files.front(), parser.get(), /*header_only=*/true).status());
   }
   return parser;
 }
@@ -248,21 +249,20 @@ class TextSource final : public BatchSource {
   }
 
   Result<bool> next_good(Row* row) {
-    std::string_view text;
     while (true) {
-      SR_ASSIGN_OR_RETURN(const bool more, next_text(&text));
+      SR_ASSIGN_OR_RETURN(const bool more, next_in_files());
       if (!more) break;
       if (until_mine_ > 0) {
         --until_mine_;
         continue;
       }
       until_mine_ = stride_ - 1;
-      Status status = parser_->parse(text, row);
+      Status status = rows_->parse(parser_.get(), row);
       if (status.ok()) [[likely]] {
         ++stats_.rows_read;
         return true;
       }
-      status = base::with_context(status, lines_->place());
+      status = base::with_context(status, rows_->place());
       if (bad_rows_ == BadRows::kFail) return status;
       if (stats_.rows_skipped++ == 0) stats_.first_skipped = base::message_of(status);
     }
@@ -273,23 +273,23 @@ class TextSource final : public BatchSource {
     return false;
   }
 
-  // The next row of text, of whatever part, opening files as needed.
-  Result<bool> next_text(std::string_view* text) {
+  // Goes to the next row, of whatever part, opening files as needed.
+  Result<bool> next_in_files() {
     if (++rows_seen_ % kStopCheckRows == 0) SR_RETURN_IF_ERROR(look_around());
     while (true) {
-      if (lines_ == nullptr) {
+      if (rows_ == nullptr) {
         if (next_file_ == files_.size()) {
           stats_.progress = 1;
           return false;
         }
-        SR_ASSIGN_OR_RETURN(lines_, open_file(spec_, files_[next_file_++], options_.stop));
-        if (parser_->has_header()) SR_RETURN_IF_ERROR(start_file(lines_.get(), parser_.get()));
+        SR_ASSIGN_OR_RETURN(rows_, start_file(spec_, files_[next_file_++], parser_.get(),
+                                              /*header_only=*/false, options_.stop));
       }
-      SR_ASSIGN_OR_RETURN(const bool more, lines_->next(text));
+      SR_ASSIGN_OR_RETURN(const bool more, rows_->next());
       if (more) return true;
-      finished_bytes_ += lines_->position();
+      finished_bytes_ += rows_->position();
       stats_.bytes_read = finished_bytes_;
-      lines_.reset();
+      rows_.reset();
     }
   }
 
@@ -298,8 +298,8 @@ class TextSource final : public BatchSource {
     if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) {
       return base::cancelled("reading was stopped");
     }
-    if (lines_ != nullptr) {
-      stats_.bytes_read = finished_bytes_ + lines_->position();
+    if (rows_ != nullptr) {
+      stats_.bytes_read = finished_bytes_ + rows_->position();
       if (total_bytes_ > 0) {
         stats_.progress = std::min(
             1.0, static_cast<double>(stats_.bytes_read) / static_cast<double>(total_bytes_));
@@ -315,7 +315,7 @@ class TextSource final : public BatchSource {
   Schema schema_;
   std::vector<std::string> files_;
   size_t next_file_ = 0;
-  std::unique_ptr<LineReader> lines_;
+  std::unique_ptr<FileRows> rows_;
   // Rows to pass over before the next one of this part, and the distance between two of them.
   int64_t until_mine_ = 0;
   int64_t stride_ = 1;
@@ -353,8 +353,7 @@ Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadO
 Result<Schema> inspect_text(const DataSpec& spec) {
   SR_ASSIGN_OR_RETURN(const auto parser, open_format(spec));
   for (const std::string& file : spec.files) {
-    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, file));
-    if (parser->has_header()) SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
+    SR_RETURN_IF_ERROR(start_file(spec, file, parser.get(), /*header_only=*/true).status());
   }
   return parser->schema();
 }
