@@ -177,7 +177,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     def against(value: float, wanted: float | None) -> str:
         text = f"{value:.2f}" if value else ""
         if wanted is not None:
-            text += f" (WANTED {wanted:g}: {'yes' if value >= wanted else 'no'})"
+            text += f" (wanted {wanted:g}: {'yes' if value >= wanted else 'no'})"
         return text
 
     return [

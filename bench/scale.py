@@ -267,6 +267,7 @@ def run_protocol(
     counts: Sequence[int],
     rounds: int,
     seconds: float,
+    rest: float,
     quiet: Quiet,
     graph: tf.Graph,
     text: Path,
@@ -287,7 +288,7 @@ def run_protocol(
         for workers in counts:
             rows.append(measure_count(bench, protocol, workers, rounds, seconds, quiet))
             show(rows[-1])
-        time.sleep(REST_S)
+        time.sleep(rest)
         after = (bench.memory_kib() - first) / max(most - 1, 1)
     finally:
         bench.close()
@@ -419,6 +420,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 arguments.workers,
                 arguments.rounds,
                 arguments.seconds,
+                arguments.rest,
                 quiet,
                 graph,
                 text,
@@ -441,12 +443,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
     parser.add_argument(
+        "--rest", type=float, default=REST_S, help="seconds before what is left is looked at"
+    )
+    parser.add_argument(
         "--noisy-max", type=int, default=15, help="disturbed windows measured again at most"
     )
     parser.add_argument("--quick", action="store_true", help="few workers, short: does it work?")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.3, 0
+        arguments.rest = 0.5
         arguments.workers = [1, 4]
     make_report(arguments, measure, write)
     return 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -135,19 +136,23 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def document(report: dict[str, Any]) -> str:
-    head = ["times TensorFlow", "wanted: met"]
+def write(report: dict[str, Any], path: Path) -> None:
+    """Leaves figures in the document of which this run has none."""
     rows = [one for one in report["rows"] if one["model"] != JOB.name]
     job = [one for one in report["rows"] if one["model"] == JOB.name]
-    text = model_table(rows, head, lambda one: [f"{one['ratio']:.2f}", met(one)]) if rows else ""
-    text += "\n" * bool(rows and job) + job_table(job)
-    return text + f"\n{report['conditions']} {report['quiet']}.\n"
-
-
-def write(report: dict[str, Any], path: Path) -> None:
-    write_figures(path, "tensorflow", document(report))
+    conditions = textwrap.fill(f"{report['conditions']} {report['quiet']}.", 100)
+    if job:
+        write_figures(path, "tensorflow_job", f"{job_table(job)}\n{conditions}\n")
+    if not rows:
+        return
+    text = model_table(
+        rows,
+        ["times TensorFlow", "wanted: met"],
+        lambda one: [f"{one['ratio']:.2f}", met(one)],
+    )
+    write_figures(path, "tensorflow", f"{text}\n{conditions}\n")
     title = "Training steps per second (and times TensorFlow)"
-    plot = model_bars(title, [*MODELS, JOB], report["rows"])
+    plot = model_bars(title, MODELS, rows)
     (path.parent / "tensorflow.svg").write_text(plot, encoding="utf-8")
 
 

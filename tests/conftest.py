@@ -17,6 +17,10 @@ def find_program() -> pathlib.Path:
     return ROOT / "build" / os.environ.get("SIDEREAL_PRESET", "dev") / "bin" / "sidereal"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def program() -> pathlib.Path:
     """The `sidereal` program under test."""

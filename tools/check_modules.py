@@ -44,6 +44,7 @@ OS_ALLOWED = {
     "app/process": "starts and watches task processes",
     "cli/": "signals, terminal size",
     "data/byte_source": "reads the user's files",
+    "data/feeder": "starts the process that reads what the engine does not",
     "data/npy": "maps the user's arrays",
     "data/record_writer": "writes the caches of datasets",
     "data/prefetch": "wakes a lane's poller when a batch is ready",

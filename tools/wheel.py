@@ -1,9 +1,11 @@
 """Makes wheels that need nothing but a Python and NumPy, and checks that they do.
 
-One wheel for each interpreter: scikit-build-core compiles it (the engine only once: all share a
-build folder), for every processor with AVX2 and FMA, and auditwheel puts the libraries it is linked
-with into it and names the oldest C library that it runs with. --check installs each wheel and
-trains with it in a root that has the files of a few of Debian's packages and of nothing else.
+One wheel for each interpreter: scikit-build-core compiles it, for every processor with AVX2 and
+FMA, and auditwheel puts the libraries it is linked with into it and names the oldest C library that
+it runs with. scikit-build-core clears what CMake knows of the shared build folder for each
+interpreter: it is ccache that compiles the engine only once. --check installs each wheel and
+trains with it in roots that have the files of a few of Debian's packages and of nothing else, as a
+user without rights: a session and a training, then the guide's pages (guide_pages.py).
 """
 
 from __future__ import annotations
@@ -26,6 +28,13 @@ VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 BUILDERS = ("scikit-build-core", "nanobind")
 #: What NumPy needs too: every manylinux has the C++ library.
 ROOT_PACKAGES = ("python3", "libstdc++6")
+#: What the commands of the guide's pages are besides ours.
+PAGE_PACKAGES = (
+    *ROOT_PACKAGES, "bash", "coreutils", "curl", "dash", "grep", "gzip", "libc-bin", "mawk", "sed",
+)  # fmt: skip
+#: Links in /usr/bin that scripts of packages make.
+PROGRAM_LINKS = {"awk": "mawk"}
+DATA = ROOT.parent / "shared" / "data"
 #: Folders that Debian has in /usr alone.
 ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
 ABOUT_IT = """
@@ -40,6 +49,7 @@ print(json.dumps({
 #: Run by each Python with the wheel: programs, sessions on servers, and a training in processes.
 PROGRAM = """
 import os, subprocess, sys
+assert os.getuid() != 0 and not os.access("/usr", os.W_OK)
 import numpy as np
 import sidereal as sr
 from sidereal import v1 as tf
@@ -48,6 +58,8 @@ assert "site-packages" in sr.__file__, sr.__file__
 for words in (["sidereal"], [sys.executable, "-m", "sidereal"]):
     said = subprocess.run([*words, "--version"], check=True, capture_output=True, text=True).stdout
     assert said.startswith("sidereal " + sr.__version__), said
+demo = ["sidereal", "demo", "--rows", "200000", "--eval-rows", "20000"]
+subprocess.run(demo, check=True, stdout=sys.stderr)
 server = sr.train.Server.create_local_server()
 with tf.Graph().as_default(), tf.Session(server.target) as session:
     assert session.run(tf.constant(2.0) * 3.0) == 6.0
@@ -79,11 +91,11 @@ def run(*command: str | os.PathLike[str], **environment: str) -> str:
     """Standard output. WheelError with the end of both outputs."""
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
-        env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False,
+        words, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        end = "\n".join(done.stdout.splitlines()[-40:])
+        end = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
         raise WheelError(f"{' '.join(words[:6])} ended with {done.returncode}:\n{end}")
     return done.stdout
 
@@ -159,21 +171,36 @@ def environment_of(python: Interpreter, name: str, packages: Sequence[str]) -> p
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(home, ignore_errors=True)
         run(python.path, "-m", "venv", home)
-        run(home / "bin/python", "-m", "pip", "install", "--disable-pip-version-check", *packages)
+        if packages:
+            run(home / "bin/python", "-m", "pip", "install", "--disable-pip-version-check",
+                *packages)  # fmt: skip
         stamp.write_text(wanted)
     return home
 
 
-def build(python: Interpreter, jobs: int, defines: Sequence[str]) -> pathlib.Path:
+def settings_of(defines: Sequence[str]) -> list[str]:
+    """What scikit-build-core is told: of one that is given twice it would make a list."""
+    out = {"SIDEREAL_MARCH": "baseline"}
+    for define in defines:
+        name, is_there, value = define.partition("=")
+        if not name or not is_there:
+            raise WheelError(f"--define {define}: write NAME=VALUE")
+        out[name] = value
+    return ["build-dir=build/wheel",
+            *(f"cmake.define.{name}={value}" for name, value in out.items())]  # fmt: skip
+
+
+def build(python: Interpreter, jobs: int, settings: Sequence[str]) -> pathlib.Path:
     """The wheel as it is compiled, for this machine."""
     home = environment_of(python, "builder", pinned(BUILDERS))
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
-        settings = ["build-dir=build/wheel", "cmake.define.SIDEREAL_MARCH=baseline", *defines]
+        # The compiler of this machine, which Pythons from elsewhere know by another name.
+        compilers = {"CC": os.environ.get("CC", "cc"), "CXX": os.environ.get("CXX", "c++")}
         run(
             home / "bin/python", "-m", "pip", "wheel", "--no-build-isolation", "--no-deps",
             "--disable-pip-version-check", "--wheel-dir", folder,
             *(f"--config-settings={setting}" for setting in settings), ROOT,
-            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs),
+            CMAKE_BUILD_PARALLEL_LEVEL=str(jobs), **compilers,
         )  # fmt: skip
         (wheel,) = pathlib.Path(folder).glob("*.whl")
         out = ROOT / "build" / "wheels" / wheel.name
@@ -201,18 +228,19 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 # ---- checking
 
 
-def bare_root() -> pathlib.Path:
-    """A folder with the files of ROOT_PACKAGES, and of those that they depend on."""
-    out = ROOT / "build" / "wheels" / "root"
-    if (out / "complete").exists():
+def bare_root(name: str, packages: Sequence[str]) -> pathlib.Path:
+    """A folder with the files of Debian's packages, and of those that they depend on."""
+    out, wanted = ROOT / "build" / "wheels" / name, "\n".join(packages)
+    stamp = out / "complete"
+    if stamp.exists() and stamp.read_text() == wanted:
         return out
     shutil.rmtree(out, ignore_errors=True)
-    for name in ROOT_LINKS:
-        (out / "usr" / name).mkdir(parents=True)
-        (out / name).symlink_to(f"usr/{name}")
+    for link in ROOT_LINKS:
+        (out / "usr" / link).mkdir(parents=True)
+        (out / link).symlink_to(f"usr/{link}")
     kinds = [f"--no-{kind}" for kind in
              ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")]  # fmt: skip
-    said = run("apt-cache", "depends", "--recurse", *kinds, *ROOT_PACKAGES)
+    said = run("apt-cache", "depends", "--recurse", *kinds, *packages)
     names = [line for line in said.splitlines() if re.match(r"[a-z0-9]", line)]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -228,38 +256,71 @@ def bare_root() -> pathlib.Path:
             unpacked = subprocess.run(run_tar, stdin=content.stdout, check=False)
             if content.wait() != 0 or unpacked.returncode != 0:
                 raise WheelError(f"{package.name} cannot be unpacked")
+    for link, program in PROGRAM_LINKS.items():
+        if (out / "usr/bin" / program).exists():
+            (out / "usr/bin" / link).symlink_to(program)
+    (out / "etc").mkdir(exist_ok=True)
     (out / "etc/hosts").write_text("127.0.0.1 localhost\n")
-    (out / "complete").touch()
+    stamp.write_text(wanted)
     return out
 
 
-def check(wheel: pathlib.Path, python: Interpreter) -> str:
-    """Installs the wheel and runs PROGRAM in a root without anything else: what that says."""
-    home = environment_of(python, "check", ["numpy", "tqdm"])
+def installed(wheel: pathlib.Path, python: Interpreter, extra: str) -> pathlib.Path:
+    """An environment with the wheel, its extra, and what these say that they need."""
+    home = environment_of(python, "check" + extra, [])
     pip = [home / "bin/python", "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", wheel)
-    root = bare_root()
-    bound = [word for folder in sorted({str(home), python.prefix} - {"/usr"})
+    run(*pip, "uninstall", "--yes", "sidereal-ps")
+    run(*pip, "install", f"{wheel}[{extra}]" if extra else wheel)
+    return home
+
+
+def in_root(
+    root: pathlib.Path, home: pathlib.Path, python: Interpreter, *command: str | os.PathLike[str],
+    files: Sequence[pathlib.Path] = (),
+) -> list[str]:  # fmt: skip
+    """What a command prints where nothing is but a root, an environment and some files to read, for
+    a user without rights and without a network."""
+    bound = [word for folder in sorted({str(home), python.prefix, *map(str, files)} - {"/usr"})
              for word in ("--ro-bind", folder, folder)]  # fmt: skip
     links = [word for name in ROOT_LINKS for word in ("--symlink", f"usr/{name}", f"/{name}")]
     try:
         said = run(
-            "bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", root / "usr", "/usr",
+            "bwrap", "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000",
+            "--die-with-parent", "--ro-bind", root / "usr", "/usr",
             "--ro-bind", root / "etc", "/etc", *links, "--proc", "/proc", "--dev", "/dev",
             "--tmpfs", "/tmp", *bound, "--clearenv",
             "--setenv", "PATH", f"{home}/bin:/usr/bin", "--setenv", "HOME", "/tmp",
-            "--chdir", "/tmp", home / "bin/python", "-c", PROGRAM,
+            "--chdir", "/tmp", *command,
         )  # fmt: skip
     except FileNotFoundError as error:
         raise WheelError(f"{error.filename} is not here: ./dev setup installs bubblewrap") from None
-    return said.strip().splitlines()[-1]
+    return said.strip().splitlines()
+
+
+def check(wheel: pathlib.Path, python: Interpreter, data: pathlib.Path) -> Iterator[str]:
+    """Installs the wheel and uses it where nothing else is: what that says, line by line."""
+    home = installed(wheel, python, "")
+    root = bare_root("root", ROOT_PACKAGES)
+    yield in_root(root, home, python, home / "bin/python", "-c", PROGRAM)[-1]
+    if not data.is_dir():
+        yield f"the guide's pages are not tried: their data is not in {data} (--data)"
+        return
+    home = installed(wheel, python, "serving")
+    root = bare_root("page-root", PAGE_PACKAGES)
+    tool, guide = ROOT / "tools/guide_pages.py", ROOT / "docs/guide"
+    yield from in_root(
+        root, home, python, home / "bin/python", tool, "--guide", guide, "--data", data,
+        files=(tool, guide, data),
+    )  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev wheel", description="Makes wheels in dist.")
     parser.add_argument("--python", action="append", default=[], metavar="FILE",
                         help="an interpreter; without it all that are found")  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="install and run each in a bare root")
+    parser.add_argument("--check", action="store_true", help="install and run each in bare roots")
+    parser.add_argument("--data", type=pathlib.Path, default=DATA, metavar="DIR",
+                        help="what --check tries the guide's pages on")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="compilers at a time")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "dist", metavar="DIR")
     parser.add_argument("--wheel", type=pathlib.Path, metavar="FILE",
@@ -269,6 +330,7 @@ def main() -> int:
     options = parser.parse_args()
     (ROOT / "build" / "wheels").mkdir(parents=True, exist_ok=True)
     try:
+        settings = settings_of(options.define)
         found = interpreters(options.python)
         if options.wheel is not None:
             found = [one for one in found if f"-{one.tag}-" in options.wheel.name]
@@ -277,15 +339,14 @@ def main() -> int:
         missing = sorted(set(VERSIONS) - {one.version for one in found})
         if missing and options.wheel is None and not options.python:
             print(f"wheel: no Python {', '.join(missing)} with headers is here: none made for it")
-        defines = [f"cmake.define.{define}" for define in options.define]
         for python in found:
-            compiled = options.wheel or build(python, options.jobs, defines)
-            wheel = repair(compiled, options.out)
+            compiled = options.wheel or build(python, options.jobs, settings)
+            wheel = repair(compiled, options.out.resolve())
             size = wheel.stat().st_size / 1e6
             print(f"wheel: {wheel.name}, {size:.0f} MB", flush=True)
             if options.check:
-                print(f"wheel: Python {python.version} in a bare root: {check(wheel, python)}",
-                      flush=True)  # fmt: skip
+                for line in check(wheel, python, options.data.resolve()):
+                    print(f"wheel: Python {python.version} in a bare root: {line}", flush=True)
     except WheelError as error:
         print(f"wheel: {error}", file=sys.stderr)
         return 1

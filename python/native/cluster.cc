@@ -68,13 +68,31 @@ void bind_status(nb::module_& m) {
               const nb::gil_scoped_release release;
               found = service::staleness_of(self.ask(milliseconds_of(limit_s)));
             }
-            std::vector<std::tuple<std::string, int64_t, std::vector<Bucket>>> out;
+            std::vector<std::tuple<std::string, std::string, int64_t, std::vector<Bucket>>> out;
             for (const service::Staleness& each : found) {
-              out.emplace_back(each.table, each.seen.sum, buckets_of(each.seen));
+              out.emplace_back(each.table, each.worker, each.seen.sum, buckets_of(each.seen));
             }
             return out;
           },
-          "limit_s"_a, "(table, sum, [(least, greatest, how many)]) of each table.");
+          "limit_s"_a,
+          "(table, worker, sum, [(least, greatest, how many)]) of each table and worker.")
+      .def(
+          "unsaved",
+          [](StatusClient& self, double limit_s, const std::string& job) {
+            std::vector<service::Unsaved> found;
+            {
+              const nb::gil_scoped_release release;
+              found = service::unsaved_of(self.ask(milliseconds_of(limit_s), job));
+            }
+            std::vector<std::tuple<std::string, uint64_t, std::string, int64_t, int64_t>> out;
+            for (const service::Unsaved& each : found) {
+              out.emplace_back(each.task, each.incarnation, each.table, each.pushes, each.rows);
+            }
+            return out;
+          },
+          "limit_s"_a, "job"_a,
+          "(task, incarnation, table, pushes, rows) of what no checkpoint has, of each task of the "
+          "job that answers and each of its tables.");
 }
 
 void bind_security(nb::module_& m) {

@@ -42,6 +42,9 @@ service::SessionOptions options_of(nb::handle given, const security::SecurityOpt
   out.operation_timeout = milliseconds(nb::cast<int64_t>(given["operation_timeout_in_ms"]));
   out.isolate_session_state = nb::cast<bool>(given["isolate_session_state"]);
   out.state_group = nb::cast<std::string>(given["state_group"]);
+  out.job = {.name = nb::cast<std::string>(given["lease_name"]),
+             .take_over = nb::cast<bool>(given["take_over"]),
+             .user = nb::cast<std::string>(given["job_user"])};
   out.compute_dtype = nb::cast<std::string>(given["compute_dtype"]);
   out.tensor_fuse = nb::cast<bool>(given["tensor_fuse"]);
   out.pull_prefetch_ms = nb::cast<std::optional<int64_t>>(given["pull_prefetch_ms"]);

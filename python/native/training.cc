@@ -3,12 +3,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/data/toml.h"
 #include "sidereal/data/vocabulary.h"
 #include "sidereal/eager/engine.h"
@@ -133,7 +136,8 @@ void bind_data(nb::module_& m) {
   m.def(
       "inspect",
       [](const std::string& spec) {
-        return value_of(data::inspect(value_of(data::spec_from_json(spec))));
+        const data::DataSpec given = value_of(data::spec_from_json(spec));
+        return value_of(without_gil([&] { return data::inspect(given); }));
       },
       "spec"_a);
   m.def(
@@ -177,9 +181,35 @@ void bind_data(nb::module_& m) {
   m.def(
       "expand_globs",
       [](const std::vector<std::string>& patterns) {
-        return value_of(data::expand_globs(patterns));
+        return value_of(without_gil([&] { return data::expand_globs(patterns); }));
       },
       "patterns"_a);
+}
+
+void bind_tables(nb::module_& m) {
+  m.def("table_formats", [] {
+    std::vector<std::tuple<std::string, std::string, std::string, std::string>> found;
+    for (const data::TableFormat& one : data::table_formats()) {
+      found.emplace_back(one.name, one.endings, one.what, one.needs);
+    }
+    return found;
+  });
+  m.def(
+      "table_file",
+      [](const std::string& name) {
+        const data::TableFile file = data::table_file(name);
+        return std::make_tuple(std::string(file.format->name), file.path, file.is_fed);
+      },
+      "name"_a);
+  m.def("absolute_name", &data::absolute_name, "file"_a);
+  m.def(
+      "table_files",
+      [](const std::vector<std::string>& patterns, const std::string& format, char delimiter) {
+        auto files = value_of(without_gil([&] { return data::table_files(patterns, format); }));
+        const char between = data::delimiter_of(files, delimiter);
+        return std::make_tuple(std::move(files), between);
+      },
+      "patterns"_a, "format"_a, "delimiter"_a);
 }
 
 void bind_clusters(nb::module_& m) {
@@ -244,6 +274,7 @@ void bind_results(nb::module_& m) {
       .def_ro("auc", &train::Progress::auc)
       .def_ro("fraction", &train::Progress::fraction)
       .def_ro("seconds_left", &train::Progress::seconds_left)
+      .def_ro("training_losses", &train::Progress::training_losses)
       .def_ro("validation", &train::Progress::validation);
   nb::class_<train::EvalResult>(
       m, "EvalResult",
@@ -295,6 +326,7 @@ void bind_results(nb::module_& m) {
       .def_prop_ro(
           "losses", [](const train::FitResult& r) { return to_numpy(r.losses); },
           nb::rv_policy::move)
+      .def_ro("training_losses", &train::FitResult::training_losses)
       .def_ro("validation", &train::FitResult::validation)
       .def_ro("best_epoch", &train::FitResult::best_epoch)
       .def_ro("restored_best", &train::FitResult::restored_best)
@@ -331,7 +363,7 @@ void bind_trainer(nb::module_& m) {
       .def_rw("patience", &train::FitOptions::patience)
       .def_rw("restore_best", &train::FitOptions::restore_best)
       .def_rw("best_directory", &train::FitOptions::best_directory)
-      .def_rw("group", &train::FitOptions::group)
+      .def_rw("metrics_by", &train::FitOptions::metrics_by)
       .def_rw("steps_max", &train::FitOptions::steps_max)
       .def_rw("restores", &train::FitOptions::restores)
       .def_rw("losses_max", &train::FitOptions::losses_max)
@@ -372,15 +404,15 @@ void bind_trainer(nb::module_& m) {
       .def(
           "evaluate",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size,
-             const std::string& group) {
+             const std::string& metrics_by) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
             train::FitOptions options = batches_of(batch_size);
-            options.group = group;
+            options.metrics_by = metrics_by;
             return run_interruptibly(
                 options, nb::none(), nb::none(),
                 [&](const train::FitOptions& o) { return self.evaluate(data, o); });
           },
-          "data"_a, "batch_size"_a, "group"_a)
+          "data"_a, "batch_size"_a, "metrics_by"_a)
       .def(
           "predict",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size) {
@@ -401,16 +433,20 @@ void bind_trainer(nb::module_& m) {
       });
   m.def(
       "create_trainer",
-      [](app::Cluster* cluster, const train::CompiledModel& model) {
-        return value_of(without_gil([&] { return train::Trainer::create(cluster, model); }));
+      [](app::Cluster* cluster, const train::CompiledModel& model, const std::string& name,
+         bool take_over, const std::string& user) {
+        const service::JobOptions job = {.name = name, .take_over = take_over, .user = user};
+        return value_of(without_gil([&] { return train::Trainer::create(cluster, model, job); }));
       },
-      "cluster"_a, "model"_a, nb::keep_alive<0, 1>());
+      "cluster"_a, "model"_a, nb::kw_only(), "name"_a = "", "take_over"_a = false, "user"_a = "",
+      nb::keep_alive<0, 1>());
 }
 
 }  // namespace
 
 void bind_training(nb::module_& m) {
   bind_data(m);
+  bind_tables(m);
   bind_clusters(m);
   bind_results(m);
   bind_trainer(m);

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._data_spec import DataSpec
+from . import _native
+from ._data_spec import DataSpec, LabelRule
 from .errors import InvalidArgumentError
 
 LABEL = "label"
@@ -77,9 +78,43 @@ def _column(value: npt.ArrayLike, wanted: Input) -> np.ndarray:
 
 def table_columns(data: Any) -> Any:
     """The columns of a table such as a pandas.DataFrame by name; other data as it is."""
-    if isinstance(data, Mapping | DataSpec) or not hasattr(data, "columns"):
+    if isinstance(data, Mapping | DataSpec):
         return data
-    return {str(name): np.asarray(data[name]) for name in data.columns}
+    # An Arrow table's `columns` are values.
+    names = getattr(data, "column_names", None) or getattr(data, "columns", None)
+    if names is None:
+        return data
+    return {str(name): np.asarray(data[name]) for name in names}
+
+
+def _collected(inputs: Sequence[Input], data: Any) -> Any:
+    """The columns of what gives batches (a DataLoader, a generator or a function that makes one):
+    dicts by the names of inputs, or pairs of the one input, or such a dict, and the label."""
+    batches = data() if callable(data) and not hasattr(data, "__iter__") else data
+    if isinstance(batches, Mapping | str | bytes | np.ndarray) or not hasattr(batches, "__iter__"):
+        return data
+    features = [one[0] for one in inputs if one[0] != LABEL]
+    parts: dict[str, list[np.ndarray]] = {}
+    for number, batch in enumerate(batches):
+        batch = table_columns(batch)
+        if isinstance(batch, tuple | list) and len(batch) == 2:
+            x = batch[0] if isinstance(batch[0], Mapping) else dict(zip(features, [batch[0]]))
+            batch = {**x, LABEL: batch[1]}
+        if not isinstance(batch, Mapping):
+            raise TypeError(
+                f"batch {number} is {type(batch).__name__}; each must be a dict of arrays by the "
+                f"names of the inputs ({describe(inputs)}), or a pair of it and the label"
+            )
+        if parts and set(batch) != set(parts):
+            raise InvalidArgumentError(
+                f"batch {number} has {', '.join(map(str, batch))}, and those before "
+                f"{', '.join(parts)}; all batches must have the same columns"
+            )
+        for name, value in batch.items():
+            parts.setdefault(str(name), []).append(np.asarray(value))
+    if not parts:
+        raise InvalidArgumentError("the data gave no batches")
+    return {name: np.concatenate(some) for name, some in parts.items()}
 
 
 def _rows_of(error: str, columns: Mapping[str, np.ndarray]) -> str:
@@ -123,6 +158,18 @@ def _check_schema(inputs: Sequence[Input], data: DataSpec) -> None:
                 f"the data has {count} {kind} columns{listed}, and the model's input is "
                 f"{describe([wanted])}"
             )
+
+
+def without_label(data: DataSpec) -> DataSpec:
+    """Files with columns as predictions need them: new rows have no labels, weights and groups."""
+    free = replace(
+        data, label="", label_rule=LabelRule(), weight="", group="", targets=[], class_weights=[]
+    )
+    if data.categorical:
+        return free
+    unread = {data.label, data.weight, data.group, *data.targets}
+    found = free.inspect().categorical
+    return replace(free, categorical=[name for name in found if name not in unread])
 
 
 def columns_for(inputs: Sequence[Input], data: Arrays, binary: bool) -> dict[str, np.ndarray]:
@@ -232,17 +279,20 @@ def as_spec(
     if isinstance(data, DataSpec):
         _check_schema(inputs, data)
         # Workers have working directories of their own.
-        data = replace(
-            data, files=[os.path.abspath(file) for file in data.files],
+        known = replace(
+            data, files=[_native.absolute_name(file) for file in data.files],
             binary_label=data.binary_label and binary,
         )  # fmt: skip
-        yield data if shuffle else data.in_order()
+        yield known if shuffle else known.in_order()
         return
     data = table_columns(data)
     if not isinstance(data, Mapping):
+        data = _collected(inputs, data)
+    if not isinstance(data, Mapping):
         raise TypeError(
             f"data is {type(data).__name__}; give a dict of arrays by the names of the inputs "
-            f"({describe(inputs)}), a DataFrame or a spec of sidereal.data"
+            f"({describe(inputs)}), a DataFrame, an Arrow table, something that gives batches, or "
+            "a spec of sidereal.data"
         )
     columns = columns_for(inputs, data, binary)
     if group is not None and group not in columns:

@@ -45,7 +45,7 @@ def differences(a: RunFile, b: RunFile) -> dict[str, tuple[Any, Any]]:
 def written_figures(a: RunFile, b: RunFile) -> dict[str, tuple[Any, Any]]:
     """What the trainings themselves have found."""
     out: dict[str, tuple[Any, Any]] = {"ended": (a.facts.get("how"), b.facts.get("how"))}
-    for name in ("epochs", "best_epoch", "steps", "seconds", "samples_per_s"):
+    for name in ("epochs", "best_epoch", "steps", "seconds", "samples_per_s", "training_loss"):
         out[name.replace("_", " ")] = (a.facts.get(name), b.facts.get(name))
     for which, words in (("best", "valid (best)"), ("last", "valid (last)"), ("test", "test")):
         for name in _FIGURES:

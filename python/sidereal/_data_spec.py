@@ -11,21 +11,35 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Listed
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from . import _native
 from ._native import Schema
+from .errors import InvalidArgumentError
 
 __all__ = [
-    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "NumericTransform", "Schema", "Sequence",
-    "SyntheticSpec", "Vocabulary", "criteo", "csv", "libsvm", "synthetic",
+    "Bucketized", "DataSpec", "LabelRule", "MultiHot", "Negatives", "NumericTransform", "Schema",
+    "Sequence", "SyntheticSpec", "TableFormat", "Vocabulary", "criteo", "csv", "libsvm",
+    "synthetic", "table_formats",
 ]
+
+# The Python that runs feeders (_feeder.py), also those of processes that are started from here.
+os.environ.setdefault("SIDEREAL_PYTHON", sys.executable)
 
 #: Rows held in memory to shuffle files.
 SHUFFLE_ROWS = 100_000
+
+
+class HeldFiles(list[str]):
+    """Files that are there as long as this list: what `held` is keeps them."""
+
+    def __init__(self, files: Iterable[str] = (), held: Any = None) -> None:
+        super().__init__(files)
+        self.held = held
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,28 @@ class Sequence:
 
 
 @dataclass(frozen=True)
+class Negatives:
+    """Rows that did not happen: `count` copies behind each training row with a label above 0, with
+    another value of `column` and the label 0. sampler: "popularity", values of rows shortly before;
+    "uniform", any tokens of its vocabulary. No column: none."""
+
+    column: str = ""
+    count: int = 0
+    sampler: str = "popularity"
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A way of storing a table: what names of such files end with, what its columns are, and which
+    Python package reads it ("": none is needed)."""
+
+    name: str
+    endings: list[str]
+    what: str
+    needs: str
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """Made by csv(), criteo(), libsvm() and synthetic(), which say what the fields mean."""
 
@@ -129,6 +165,7 @@ class DataSpec:
     crosses: list[list[str]] = field(default_factory=list)
     vocabularies: list[Vocabulary] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
+    negatives: Negatives = field(default_factory=Negatives)
     hash: str = "xxh3"
     delimiter: str = ","
     hash_buckets: int = 100_000
@@ -157,6 +194,7 @@ class DataSpec:
         """What dataclasses.asdict() gave."""
         made = dict(said)
         made["synthetic"] = SyntheticSpec(**said.get("synthetic", {}))
+        made["negatives"] = Negatives(**said.get("negatives", {}))
         made["label_rule"] = LabelRule(**said.get("label_rule", {}))
         kinds: dict[str, Any] = {
             "transforms": NumericTransform, "multi_hot": MultiHot, "bucketized": Bucketized,
@@ -188,7 +226,8 @@ class DataSpec:
                 self, transforms=like.transforms, bucketized=like.bucketized,
                 vocabularies=like.vocabularies,
             )  # fmt: skip
-        return DataSpec.from_json(_native.with_statistics(self.to_json()))
+        known = DataSpec.from_json(_native.with_statistics(self.to_json()))
+        return replace(known, files=self.files)
 
     def _learned(self) -> tuple[Any, ...]:
         """Of what something is learned."""
@@ -211,7 +250,13 @@ class DataSpec:
             if not one.like
         ]
         found, first = [], 0
+        seen = set()
         for name, size in sizes:
+            if name in seen:
+                raise InvalidArgumentError(
+                    f"the field '{name}' is named twice, as a column or a cross; name each once"
+                )
+            seen.add(name)
             found.append((name, first, size))
             first += size
         return found
@@ -262,6 +307,7 @@ def _sequences(given: Mapping[str, Any]) -> list[Sequence]:
 
 def csv(
     *files: Path,
+    format: str = "csv",
     label: str = "label",
     positive: str | None = None,
     weight: str | None = None,
@@ -277,6 +323,7 @@ def csv(
     hash: str = "xxh3",
     targets: Listed[str] = (),
     group: str | None = None,
+    negatives: Negatives | None = None,
     class_weight: Mapping[Any, float] | None = None,
     features: Path | None = None,
     delimiter: str = ",",
@@ -286,9 +333,11 @@ def csv(
     bad_rows: str = "fail",
     shuffle_rows: int = SHUFFLE_ROWS,
 ) -> DataSpec:
-    """Text with a header line. `numeric` columns make up the input "dense", `categorical` ones
-    (none named: all others) the input "ids".
+    """Tables: text with a header line, or what the ends of file names say (table_formats()), here
+    or elsewhere ("s3://..."). `numeric` columns make up the input "dense", `categorical` ones (none
+    named: all others) the input "ids".
 
+    format: that of files whose names do not say it.
     label: the column of the label, 0 or 1, or what makes it 1: "rating>=4". positive: the text of
     the label that is 1. weight: a column that says how much a row counts.
     numeric_transform: what a model sees of numbers: "standard" (mean 0, deviation 1), "log1p",
@@ -308,6 +357,7 @@ def csv(
     hash: "xxh3", or "farmhash", by which ids are those of Keras' Hashing and HashedCrossing.
     targets: columns of more labels, inputs of their names. group: the column that says which rows
     are of one query, the input "group". class_weight: what the rows of a label count.
+    negatives: rows that did not happen, in training data alone.
     features: a file that says this of each column, in the place of the options from `numeric` on,
     which `sidereal inspect FILE` proposes.
     hash_buckets: ids per categorical column; the text of a field is hashed into them.
@@ -322,13 +372,16 @@ def csv(
         for name, how in (buckets or {}).items()
     ]
     many = [MultiHot(name, *how) for name, how in (multi_hot or {}).items()]
-    spec = _text(
-        "csv", files, weight=weight or "", numeric=list(numeric),
+    if not files:
+        raise ValueError("csv: name at least one file")
+    names, delimiter = _native.table_files([os.fspath(file) for file in files], format, delimiter)
+    spec = DataSpec(
+        format="csv", files=names, weight=weight or "", numeric=list(numeric),
         numeric_transform=numeric_transform, categorical=list(categorical),
         defaults=[(name, str(value)) for name, value in (default or {}).items()],
         multi_hot=many, bucketized=bucketized, crosses=[list(cross) for cross in crosses],
         vocabularies=_vocabularies(vocabularies), sequences=_sequences(sequences or {}), hash=hash,
-        targets=list(targets), group=group or "",
+        targets=list(targets), group=group or "", negatives=negatives or Negatives(),
         class_weights=[(str(label), str(w)) for label, w in (class_weight or {}).items()],
         delimiter=delimiter, hash_buckets=hash_buckets, id_space=id_space,
         binary_label=binary_label, bad_rows=bad_rows, shuffle_rows=shuffle_rows,
@@ -341,6 +394,11 @@ def csv(
     if features is not None:
         spec = DataSpec.from_json(_native.with_features(spec.to_json(), os.fspath(features)))
     return spec
+
+
+def table_formats() -> list[TableFormat]:
+    """The ways of storing a table that csv(), table(), `sidereal train` and others read."""
+    return [TableFormat(name, ends.split(), *rest) for name, ends, *rest in _native.table_formats()]
 
 
 def without_files(features: Path, **options: Any) -> DataSpec:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native, errors, optimizers
-from ._data_spec import DataSpec
+from ._data_spec import DataSpec, Negatives
 from ._dispatch import ENGINE
 from ._files import written_whole
 from ._serving import Inference, Lookup, inference_of
@@ -219,7 +219,9 @@ def _resolved(data: DataSpec | None) -> DataSpec | None:
     if data.format == "csv" and not data.categorical:
         schema = data.inspect()
         data = dataclasses.replace(data, categorical=list(schema.categorical))
-    return dataclasses.replace(data.with_statistics(), files=[], arrays=[], shuffle_rows=0)
+    return dataclasses.replace(
+        data.with_statistics(), files=[], arrays=[], shuffle_rows=0, negatives=Negatives()
+    )
 
 
 def save_vocabularies(directory: str | os.PathLike[str], data: DataSpec | None) -> None:

@@ -28,8 +28,7 @@ try:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 except ImportError as error:
     raise PlaceError(
-        "--on ray needs the package ray, which is not installed: pip install '.[ray]' in "
-        f"Sidereal's sources ({error})"
+        f"--on ray needs the package ray, which is not installed: pip install ray ({error})"
     ) from None
 
 CHUNK_BYTES_MAX = 64 * 1024

@@ -10,6 +10,33 @@ from dataclasses import dataclass
 _log = logging.getLogger("sidereal")
 
 
+#: Tables that a line names.
+_TABLES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class LostPushes:
+    """What had been pushed to a task since its variables were saved, as it said within a second
+    before it was lost: not less than that is lost."""
+
+    pushes: int  #: To each part of a table, and each other variable, one.
+    rows_of: dict[str, int]  #: By table.
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_of.values())
+
+    def __str__(self) -> str:
+        text = f"at least {self.pushes} pushes"
+        if not self.rows_of:
+            return text
+        largest = sorted(self.rows_of.items(), key=lambda one: -one[1])
+        named = [f"{table}: {rows}" for table, rows in largest[:_TABLES_SHOWN]]
+        if len(largest) > _TABLES_SHOWN:
+            named.append(f"{len(largest) - _TABLES_SHOWN} more")
+        return f"{text}, with {self.rows} rows of tables ({', '.join(named)})"
+
+
 @dataclass(frozen=True)
 class RestoredTask:
     """A task whose variables have the values of a checkpoint again. What was pushed to them since
@@ -28,6 +55,18 @@ class RestoredTask:
     begun_anew: tuple[str, ...] = ()
     #: The counter was lost as well, and `step` is what was last read of it: there may be more.
     step_is_last_read: bool = False
+    #: What had been pushed; None: nobody asked the task in time.
+    pushed: LostPushes | None = None
+
+    @property
+    def lost_pushes(self) -> int | None:
+        """Pushes that are lost, at least; None: nobody knows."""
+        return None if self.pushed is None else self.pushed.pushes
+
+    @property
+    def lost_rows(self) -> int | None:
+        """Rows of tables that these had changed, each as often as it was pushed."""
+        return None if self.pushed is None else self.pushed.rows
 
     @property
     def lost_steps(self) -> int | None:
@@ -39,11 +78,17 @@ class RestoredTask:
     def __str__(self) -> str:
         steps = self.lost_steps
         if steps is None:
-            lost = "all that was pushed to them since then: nobody that is left has counted it"
+            lost = "all that was pushed to them since then: "
+            if self.pushed is None:
+                lost += "nobody that is left has counted it"
         else:
             least = "at least " if self.step_is_last_read else ""
             first = self.step_in_checkpoint
             lost = f"what {least}{steps} steps pushed to them, {first} to {self.step}"
+            if self.pushed is not None:
+                lost += ": "
+        if self.pushed is not None:
+            lost += str(self.pushed)
         anew = ""
         if self.begun_anew:
             anew = f"; begun anew, as they are in no checkpoint: {', '.join(self.begun_anew)}"

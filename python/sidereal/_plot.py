@@ -114,7 +114,7 @@ def _csv(file: Path) -> Run:
 def _json(file: Path) -> Run:
     try:
         told = json.loads(file.read_text(encoding="utf-8"))
-        epochs = told["valid"]
+        epochs, losses = told["valid"], told.get("training_losses", [])
     except (ValueError, KeyError, TypeError):
         raise PlotError(f"{file}: this is no file of sidereal train --json") from None
     run: Run = {}
@@ -122,8 +122,11 @@ def _json(file: Path) -> Run:
         for name in ("auc", "logloss"):
             if figures.get(name) is not None:
                 run.setdefault(f"valid_{name}", []).append(Point(epoch, None, figures[name]))
+    for epoch, loss in enumerate(losses):
+        if loss is not None:
+            run.setdefault("training_loss", []).append(Point(epoch, None, loss))
     if not run:
-        raise PlotError(f"{file}: the training had no validation data (--valid), so no curve")
+        raise PlotError(f"{file}: the training has ended no epoch, so there is no curve")
     return run
 
 
@@ -196,7 +199,7 @@ def draw(runs: Mapping[str, Run], names: Sequence[str], options: argparse.Namesp
     except ImportError as error:
         raise PlotError(
             "plot needs the package matplotlib, which is not installed: "
-            f"pip install '.[plot]' in a copy of the repository ({error})"
+            f"pip install matplotlib ({error})"
         ) from None
     columns = min(3, math.ceil(math.sqrt(len(names))))
     rows = math.ceil(len(names) / columns)

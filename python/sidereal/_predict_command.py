@@ -6,6 +6,8 @@ import argparse
 import contextlib
 import csv
 import io
+import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +16,11 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from . import errors
+from . import _native, errors
 from ._config_file import add_config_option, parse
 from ._files import written_whole
 from ._predictors import one_output, open_model
+from ._remote_files import needed
 from ._rows import Rows
 
 ERROR = 1
@@ -57,8 +60,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add_model_options(out)
     add_config_option(out)
-    out.add_argument("--data", required=True, metavar="FILE", help="rows, plain or gzip")
-    out.add_argument("--out", default="-", metavar="FILE", help="CSV; - is standard output (-)")
+    out.add_argument(
+        "--data", required=True, metavar="FILE",
+        help="rows: a table in any format that train reads, here or elsewhere (s3://, http://)",
+    )  # fmt: skip
+    out.add_argument(
+        "--out", default="-", metavar="FILE",
+        help="CSV, or by its ending Parquet, JSON lines or Arrow; - is standard output (-)",
+    )  # fmt: skip
     out.add_argument(
         "--keep", type=names, default=[], metavar="COLUMNS",
         help="columns that stand before the prediction: a,b or all (none)",
@@ -93,13 +102,113 @@ def _columns(found: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return found.reshape(count, -1)
 
 
+class _CsvOut:
+    """Predictions as CSV, or TSV."""
+
+    def __init__(self, path: str, delimiter: str) -> None:
+        self._opened = _opened(path)
+        self._delimiter = delimiter
+
+    def __enter__(self) -> _CsvOut:
+        file = self._opened.__enter__()
+        self._writer = csv.writer(file, delimiter=self._delimiter, lineterminator="\n")
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def begin(self, kept: Sequence[str], made: Sequence[str]) -> None:
+        self._writer.writerow([*kept, *made])
+
+    def write(self, kept: Sequence[Sequence[str]], found: npt.NDArray[Any]) -> None:
+        for texts, values in zip(kept, found):
+            self._writer.writerow([*texts, *map(_text, values)])
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class _ArrowOut:
+    """Predictions in a format with types: kept columns have those of the file they are from."""
+
+    def __init__(self, path: str, format: str, types: Sequence[Any]) -> None:
+        self._path, self._format, self._types = path, format, types
+        self._arrow = needed("pyarrow", path)
+        self._opened = contextlib.ExitStack()
+        self._writer: Any = None
+
+    def __enter__(self) -> _ArrowOut:
+        self._file = self._opened.enter_context(written_whole(Path(self._path)))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.__exit__(*error)
+
+    def begin(self, kept: Sequence[str], made: Sequence[str]) -> None:
+        self._kept, self._made = kept, made
+
+    def write(self, kept: Sequence[Sequence[str]], found: npt.NDArray[Any]) -> None:
+        columns = {}
+        for at, (name, kind) in enumerate(zip(self._kept, self._types)):
+            columns[name] = self._column([texts[at] for texts in kept], kind)
+        for at, name in enumerate(self._made):
+            values = found[:, at]
+            is_text = values.dtype == object
+            columns[name] = self._arrow.array(list(map(_text, values)) if is_text else values)
+        table = self._arrow.table(columns)
+        if self._format == "json_lines":
+            for row in table.to_pylist():
+                known = {name: _json_value(value) for name, value in row.items()}
+                self._file.write(json.dumps(known, default=str).encode() + b"\n")
+            return
+        if self._writer is None:
+            module = "pyarrow.parquet" if self._format == "parquet" else "pyarrow.ipc"
+            kind = "ParquetWriter" if self._format == "parquet" else "RecordBatchFileWriter"
+            self._writer = getattr(needed(module, self._path), kind)(self._file, table.schema)
+            self._opened.callback(self._writer.close)
+        self._writer.write_table(table)
+
+    def _column(self, texts: list[str], kind: Any) -> Any:
+        types = self._arrow.types
+        is_plain = kind is not None and (types.is_primitive(kind) or types.is_decimal(kind))
+        if not is_plain:
+            return self._arrow.array(texts, self._arrow.string())
+        cells = self._arrow.array([text or None for text in texts], self._arrow.string())
+        # Arrow makes times of the times of days, and durations of numbers, but neither of text.
+        if types.is_time(kind):
+            compute = needed("pyarrow.compute", self._path)
+            cells = compute.binary_join_element_wise("1970-01-01", cells, " ")
+            cells = cells.cast(self._arrow.timestamp(kind.unit))
+        elif types.is_duration(kind):
+            cells = cells.cast(self._arrow.int64())
+        return cells.cast(kind)
+
+
+def _out(path: str, rows: Rows) -> _CsvOut | _ArrowOut:
+    """What writes to the file, by its ending."""
+    kind, place, _ = _native.table_file(path)
+    if "://" in place:
+        raise errors.InvalidArgumentError(
+            f"--out {path}: predictions are written on this machine; copy them from there"
+        )
+    if path == "-" or kind in ("csv", "tsv"):
+        return _CsvOut(place, "\t" if kind == "tsv" else ",")
+    if kind not in ("parquet", "json_lines", "arrow"):
+        raise errors.InvalidArgumentError(
+            f"--out {path}: {kind} is not written; end it with .csv, .tsv, .parquet, .jsonl or "
+            ".arrow"
+        )
+    return _ArrowOut(place, kind, rows.kept_types())
+
+
 def predict(options: argparse.Namespace) -> int:
     """Writes the predictions; the number of rows."""
     predictor = open_model(options.model, options.checkpoint)
     rows = Rows(predictor, options.data, options.batch_size, keep=options.keep)
     done = 0
-    with _opened(options.out) as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with _out(options.out, rows) as out:
         for batch in rows:
             given = predictor.call(batch.inputs)
             output = one_output(predictor, list(given), options.output)
@@ -111,10 +220,9 @@ def predict(options: argparse.Namespace) -> int:
                     raise errors.InvalidArgumentError(
                         f"{options.data} has a column '{name}' itself; do not --keep it"
                     )
-                writer.writerow([*rows.kept, *made])
+                out.begin(rows.kept, made)
             done += batch.count
-            for kept, values in zip(batch.kept, found):
-                writer.writerow([*kept, *map(_text, values)])
+            out.write(batch.kept, found)
         if not done:
             raise errors.InvalidArgumentError(f"{options.data} has no rows")
     return done

@@ -53,6 +53,7 @@ class ProgressPrinter:
         self._bar: tqdm | None = None
         self._next = PLAIN_SECONDS
         self._told: tuple[float, float] | None = None
+        self._losses_told = 0
 
     def __enter__(self) -> ProgressPrinter:
         if self._out.isatty():
@@ -66,6 +67,8 @@ class ProgressPrinter:
         epoch = f"epoch {progress.epoch + 1}/{self._epochs}"
         if progress.validation is not None:
             self._tell_once(epoch, progress.validation)
+        else:
+            self._tell_losses(progress.training_losses)
         if self._bar is not None:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(_figures(progress), refresh=False)
@@ -74,6 +77,15 @@ class ProgressPrinter:
             self._next = progress.seconds + PLAIN_SECONDS
             left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left >= 0 else ""
             self._line(f"{epoch}: {progress.fraction:.0%}, {_figures(progress)}{left}")
+
+    def _tell_losses(self, losses: list[float]) -> None:
+        """A line for each epoch without validation data, once."""
+        for number, loss in enumerate(losses[self._losses_told :], self._losses_told + 1):
+            if math.isfinite(loss):
+                if self._bar is not None:
+                    self._bar.clear()
+                self._line(f"epoch {number}/{self._epochs}: training loss {loss:.4f}")
+        self._losses_told = max(self._losses_told, len(losses))
 
     def _tell_once(self, epoch: str, result: EvalResult) -> None:
         """A line of its own for each evaluation, which the progress after it has, too."""

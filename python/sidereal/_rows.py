@@ -16,10 +16,13 @@ from typing import Any, TextIO
 import numpy as np
 import numpy.typing as npt
 
-from . import errors
+from . import _native, errors
 from ._arrays import folder_for
 from ._data_spec import DataSpec, LabelRule
 from ._predictors import Predictor
+from ._remote_files import open_file, said_of
+from ._table_cells import text_pieces
+from ._table_readers import PACKED_ERRORS, batches, damaged, unpacked
 from .data import Dataset
 
 #: Rows that are handed to the reader at once, and what it is told that their labels are called.
@@ -42,21 +45,64 @@ class Batch:
     count: int
 
 
-class _Table:
-    """A file with a header line, as text."""
+class _Pieces(io.RawIOBase):
+    """Pieces of bytes, one after another, as a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._left = pieces, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+class Table:
+    """A table in a file (table_formats()), as text."""
 
     def __init__(self, path: str, delimiter: str) -> None:
         self.path, self._delimiter = path, delimiter
+        self._format, self._place, self._is_fed = _native.table_file(path)
+        if self._format == "tsv" and delimiter == ",":
+            self._delimiter = "\t"
+        if self._format not in ("csv", "tsv"):
+            self._delimiter = ","
         with self._opened() as file:
-            self.columns = [name.strip() for name in next(self._lines(file), [])]
+            self.columns = [name.strip() for name in next(self._known(self._lines(file)), [])]
         if not self.columns:
             raise errors.InvalidArgumentError(
                 f"{path} is empty; its first line must name the columns"
             )
 
+    def schema(self) -> Any:
+        """The Arrow schema of a file that has types; None of text."""
+        if self._format in ("csv", "tsv"):
+            return None
+        first = next(batches(self._place, self._format), None)
+        return None if first is None else first[0].schema
+
     def _opened(self) -> TextIO:
+        if self._format not in ("csv", "tsv"):
+            found = batches(self._place, self._format)
+            texts = (
+                text
+                for number, (batch, _) in enumerate(found)
+                for text in text_pieces(batch, ",", not number)
+            )
+            return io.TextIOWrapper(io.BufferedReader(_Pieces(texts)), "utf-8", _ERRORS, "")
+        if self._is_fed:
+            text = unpacked(open_file(self._place))
+            return io.TextIOWrapper(text, "utf-8-sig", _ERRORS, "")
         try:
-            file = open(self.path, "rb")  # noqa: SIM115 - the text around it closes it.
+            file = open(self._place, "rb")  # noqa: SIM115 - the text around it closes it.
         except FileNotFoundError:
             raise errors.NotFoundError(f"there is no file {self.path}") from None
         except IsADirectoryError:
@@ -69,6 +115,15 @@ class _Table:
     def _lines(self, file: TextIO) -> Iterator[list[str]]:
         return (row for row in csv.reader(file, delimiter=self._delimiter) if row)
 
+    def _known(self, lines: Iterator[list[str]]) -> Iterator[list[str]]:
+        """The lines; what fails names the file."""
+        try:
+            yield from lines
+        except PACKED_ERRORS as error:
+            raise damaged(self.path, error) from None
+        except OSError as error:
+            raise said_of(self.path, error) from None
+
     def place(self, name: str, why: str) -> int:
         """The number of a column; `why` it is wanted."""
         if name not in self.columns:
@@ -80,7 +135,7 @@ class _Table:
     def rows(self) -> Iterator[list[str]]:
         """The fields of each row, in order."""
         with self._opened() as file:
-            for number, row in enumerate(self._lines(file)):
+            for number, row in enumerate(self._known(self._lines(file))):
                 if len(row) != len(self.columns):
                     raise errors.InvalidArgumentError(
                         f"{self.path}: row {number} has {len(row)} fields where the header names "
@@ -93,7 +148,7 @@ class _Table:
 class _Column:
     """One column that is a part of an input."""
 
-    def __init__(self, table: _Table, name: str, kind: str, why: str) -> None:
+    def __init__(self, table: Table, name: str, kind: str, why: str) -> None:
         self.name, self._table, self._kind = name, table, kind
         self._at = table.place(name, why)
 
@@ -146,7 +201,7 @@ class Rows:
                 f"{path}: columns have no names in this format, so that none can be kept"
             )
         delimiter = "," if data is None else data.delimiter
-        self._table = _Table(path, delimiter) if has_header else None
+        self._table = Table(path, delimiter) if has_header else None
         self.kept = self._kept_names()
 
     def _kept_names(self) -> list[str]:
@@ -157,6 +212,13 @@ class Rows:
         for name in self._keep:
             self._table.place(name, "which is to be kept")
         return self._keep
+
+    def kept_types(self) -> list[Any]:
+        """Arrow's types of the kept columns; None of one that is text."""
+        schema = None if self._table is None or not self.kept else self._table.schema()
+        if schema is None:
+            return [None] * len(self.kept)
+        return [schema.field(name).type if name in schema.names else None for name in self.kept]
 
     def __iter__(self) -> Iterator[Batch]:
         data = self._model.data

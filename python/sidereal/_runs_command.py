@@ -135,9 +135,10 @@ def _row(run: RunFile, now: datetime) -> list[str]:
     best = shown(run.figure("best", "auc"))
     if run.facts.get("best_epoch"):
         best += f" (epoch {run.facts['best_epoch']})"
+    loss = run.facts.get("training_loss", run.figure("last", "training_loss"))
     return [
         run.name, run.started or "-", shown(run.options.get("model")), _data(run),
-        shown(run.facts.get("steps")), shown(run.figure("last", "auc")), best,
+        shown(run.facts.get("steps")), shown(loss), shown(run.figure("last", "auc")), best,
         shown(run.figure("test", "auc")), run.ended(now),
     ]  # fmt: skip
 
@@ -173,6 +174,9 @@ def main(arguments: Sequence[str]) -> int:
     if not runs:
         print(f"there are no runs in {options.folder}")
         return 0
-    head = ["run", "started", "model", "data", "steps", "last auc", "best auc", "test auc", "ended"]
+    head = [
+        "run", "started", "model", "data", "steps", "training loss", "last auc", "best auc",
+        "test auc", "ended",
+    ]  # fmt: skip
     print(table(head, [_row(run, now) for run in runs]))
     return 0

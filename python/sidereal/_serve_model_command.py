@@ -137,8 +137,8 @@ def _modules() -> tuple[Any, Any, Any]:
         from .serving import _models, _server
     except ImportError as error:
         raise errors.UnavailableError(
-            "serve-model needs packages that are not installed: "
-            f"pip install '.[serving]' in Sidereal's sources ({error})"
+            "serve-model needs packages that are not installed: pip install httptools orjson "
+            f"prometheus-client protobuf uvloop ({error})"
         ) from None
     return _server, _models, uvloop
 

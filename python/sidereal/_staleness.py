@@ -28,8 +28,8 @@ class Staleness:
         self._before: dict[str, tuple[int, dict[tuple[int, int], int]]] = {}
 
     def summaries(self) -> Iterator[Any]:
-        """The mean and a histogram of each table that had something; nothing where the cluster does
-        not answer, which is logged."""
+        """The mean and a histogram of each table and worker that had something; nothing where the
+        cluster does not answer, which is logged."""
         try:
             if self._client is None:
                 self._client = StatusClient.create(
@@ -39,13 +39,14 @@ class Staleness:
         except errors.Error as error:
             _log.warning("%s does not say how stale its tables are: %s", self._target, error)
             return
-        for table, total, buckets in found:
-            tag = f"staleness/{table or 'other_variables'}"
+        for table, worker, total, buckets in found:
+            tag = f"staleness/{table or 'other_variables'}/{_short(worker)}"
             counts = {(least, most): count for least, most, count in buckets}
             total_before, before = self._before.get(tag, (0, {}))
             self._before[tag] = total, counts
             lately = {where: count - before.get(where, 0) for where, count in counts.items()}
-            if min(lately.values()) < 0:  # Of a server that was started again.
+            fewer = any(counts.get(where, 0) < number for where, number in before.items())
+            if fewer or total < total_before:  # Of a server, or a worker, that is another one.
                 lately, total_before = counts, 0
             number = sum(lately.values())
             if not number:
@@ -53,3 +54,9 @@ class Staleness:
             yield _tensorboard.scalar(tag, (total - total_before) / number)
             rows = [(least, most + 1, count) for (least, most), count in lately.items() if count]
             yield _tensorboard.counted(f"histogram_of_{tag}", rows)
+
+
+def _short(worker: str) -> str:
+    """As in "worker_0"; "others": workers that have gone, or are too many."""
+    parts = dict(part.split(":", 1) for part in worker.strip("/").split("/") if ":" in part)
+    return f"{parts['job']}_{parts['task']}" if {"job", "task"} <= parts.keys() else "others"

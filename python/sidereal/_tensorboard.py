@@ -34,7 +34,7 @@ def modules() -> Any:
     except ImportError as error:
         raise errors.UnavailableError(
             "summaries need the package tensorboard, which is not installed: "
-            f"pip install '.[tensorboard]' in a copy of the repository ({error})"
+            f"pip install tensorboard ({error})"
         ) from error
     # Its files by its own functions also where TensorFlow is installed, which takes seconds to load
     # and then would be loaded into every process that writes a number.

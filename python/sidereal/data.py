@@ -1,5 +1,5 @@
 """Data to train on: pipelines of elements with TensorFlow's names (tf.data), and specs of files for
-Model.fit() (csv, criteo, libsvm, synthetic)."""
+Model.fit() (table, csv, criteo, libsvm, synthetic)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from ._data_spec import (
     DataSpec,
     LabelRule,
     MultiHot,
+    Negatives,
     NumericTransform,
     Schema,
     Sequence,
     SyntheticSpec,
+    TableFormat,
     Vocabulary,
     criteo,
     csv,
     libsvm,
     synthetic,
+    table_formats,
 )
 from ._dataset_arguments import AutoShardPolicy, Options
 from ._datasets import (
@@ -33,6 +36,7 @@ from ._elements import DatasetSpec
 from ._file_datasets import CsvDataset, TextLineDataset, TFRecordDataset
 from ._iterators import DatasetIterator, GraphIterator
 from ._negatives import sample_negatives
+from ._tables import TableDataset, table
 
 #: Under these names too, as in TensorFlow.
 experimental = types.SimpleNamespace(
@@ -64,12 +68,15 @@ __all__ = [
     "Iterator",
     "LabelRule",
     "MultiHot",
+    "Negatives",
     "NumericTransform",
     "Options",
     "Schema",
     "Sequence",
     "SyntheticSpec",
     "TFRecordDataset",
+    "TableDataset",
+    "TableFormat",
     "TextLineDataset",
     "Vocabulary",
     "criteo",
@@ -78,4 +85,6 @@ __all__ = [
     "libsvm",
     "make_one_shot_iterator",
     "synthetic",
+    "table",
+    "table_formats",
 ]  # fmt: skip

@@ -10,8 +10,6 @@ The file is that of `sidereal train --features`; ids and numbers are those that 
 
 from __future__ import annotations
 
-import csv as csv_files
-import gzip
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,6 +22,7 @@ from ._data_spec import DataSpec, NumericTransform
 from ._datasets import Dataset
 from ._description import ModelDescription
 from ._raw_columns import CROSS_SEPARATOR, raw_specs, transforms_of
+from ._rows import Table
 from .dtypes import float32, int64
 from .feature_column import FeatureColumn
 from .feature_column._files import FileCategoricalColumn, FileNumericColumn
@@ -135,14 +134,13 @@ class Features:
     def read(self, *files: Path) -> dict[str, np.ndarray]:
         """The raw columns of files, whole, as what keras_model() and signatures take."""
         cells: dict[str, list[str]] = {name: [] for name in self.inputs}
-        for path in _data_spec.csv(*files, **self._style()).files:
-            with open(path, "rb") as file:
-                is_gzip = file.read(2) == b"\x1f\x8b"
-            opened: Any = gzip.open if is_gzip else open
-            with opened(path, "rt", newline="", encoding="utf-8-sig") as text:
-                for row in csv_files.DictReader(text, delimiter=self.data.delimiter):
-                    for name, found in cells.items():
-                        found.append(row[name])
+        spec = _data_spec.csv(*files, **self._style())
+        for path in spec.files:
+            table = Table(path, spec.delimiter)
+            places = [table.place(name, "which the features are of") for name in cells]
+            for row in table.rows():
+                for at, found in zip(places, cells.values()):
+                    found.append(row[at])
         return {
             name: np.array(found, object)
             if dtype.name == "string"

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from .function import ConcreteFunction
 from .ops.basic import cast
+from .server import job_user
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,11 @@ class Model:
         self._compiled: _native.CompiledModel | None = None
         self._trainer: _native.Trainer | None = None
         self._cluster: Cluster | None = None
-        #: The first data it was trained on, with what is known of its numbers.
+        #: What it is called there; "": it has a name of its own.
+        self._job = ""
+        #: Where fit() has taught it what it knows.
+        self._taught_on: Cluster | None = None
+        #: The first data it was trained on, with what is known of its numbers and its fields.
         self._known: DataSpec | None = None
         self._busy = threading.Lock()
 
@@ -228,7 +233,7 @@ class Model:
         learning_rate_decay: float = 1.0,
         patience: int = 0,
         restore_best_weights: bool | None = None,
-        group: str | None = None,
+        metrics_by: str | None = None,
         steps_max: int = 0,
         record_losses: bool = False,
         verbose: bool = True,
@@ -242,6 +247,8 @@ class Model:
         checkpoint_full_every: int = 1,
         on_ps_loss: str = "fail",
         restart_timeout_s: float = 120.0,
+        name: str = "",
+        take_over: bool = False,
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -251,9 +258,9 @@ class Model:
         validation AUC, or loss where there is no AUC. restore_best_weights: after fit() the model
         is as it was after the best epoch (FitResult.best_epoch), and so is the last checkpoint;
         None: with `patience`. What is best is kept in checkpoint_dir/best, or without one in a
-        temporary folder; running servers need checkpoint_dir for it. group: a column whose equal
-        values make rows a group, such as users, for grouped AUC and NDCG of validation data: one
-        of int64, or a categorical one of csv files.
+        temporary folder; running servers need checkpoint_dir for it. metrics_by: a column whose
+        equal values make rows a group, such as users, for grouped AUC and NDCG of validation data:
+        one of int64, or a categorical one of csv files.
         shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
@@ -282,6 +289,10 @@ class Model:
         and trains the rows since then again, each once for the variables. It ends after five losses
         without a checkpoint between them. Of a LocalCluster(on_ps_loss="restore"), or one whose
         tasks somebody else starts again. "fail": it raises.
+        name: what this job is called on the cluster. One of a name runs there at a time, as long as
+        its model is there: if another program runs it, AlreadyExistsError says who, from where and
+        since when. take_over: that one ends instead, with FailedPreconditionError, and changes
+        nothing any more. "": the model is a job with a name of its own.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -312,6 +323,8 @@ class Model:
             )
         if on_ps_loss not in ("fail", "restore"):
             raise InvalidArgumentError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
+        if take_over and not name:
+            raise InvalidArgumentError("take_over is True and there is no name: of which job?")
         resume = os.fspath(resume)
         if checkpoint_dir is None and resume not in ("auto", "never"):
             raise InvalidArgumentError(
@@ -333,10 +346,16 @@ class Model:
             valid: Any = validation
             if validation is not None:
                 valid = files.enter_context(
-                    _arrays.as_spec(inputs, validation, binary=binary, group=group)
+                    _arrays.as_spec(inputs, validation, binary=binary, group=metrics_by)
                 )
-            self._name_unread(data, group)
-            trainer = self._place(cluster)
+            self._name_unread(data, metrics_by)
+            if self._begins_anew(cluster, checkpoint_dir):
+                _tell(
+                    "the model begins anew: what it learned is on another cluster; fit() with "
+                    "checkpoint_dir goes on from there"
+                )
+            trainer = self._place(cluster, name, take_over)
+            self._taught_on = self._cluster
             options = _native.FitOptions()
             options.batch_size = batch_size
             options.epochs = epochs
@@ -346,7 +365,7 @@ class Model:
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience
-            options.group = group or ""
+            options.metrics_by = metrics_by or ""
             wanted = patience > 0 if restore_best_weights is None else restore_best_weights
             best = self._best_directory(wanted, checkpoint_dir, restore_best_weights is None)
             if best is not None:
@@ -388,15 +407,17 @@ class Model:
         *,
         cluster: Cluster | None = None,
         batch_size: int = 4096,
-        group: str | None = None,
+        metrics_by: str | None = None,
     ) -> EvalResult:
         """The loss on `data`, and AUC (exact), log loss and others of a model of probabilities,
-        computed by all workers. group: as in fit()."""
+        computed by all workers. metrics_by: as in fit()."""
         compiled = self._need_compiled()
         data = self._known_data(data)
-        columns = _arrays.as_spec(compiled.inputs, data, binary=compiled.is_binary, group=group)
+        columns = _arrays.as_spec(
+            compiled.inputs, data, binary=compiled.is_binary, group=metrics_by
+        )
         with self._exclusively(), columns as spec:
-            return self._place(cluster).evaluate(spec.to_json(), batch_size, group or "")
+            return self._place(cluster).evaluate(spec.to_json(), batch_size, metrics_by or "")
 
     def predict(
         self,
@@ -406,10 +427,10 @@ class Model:
         batch_size: int = 4096,
     ) -> np.ndarray:
         """Predictions in row order: probabilities of label 1, float32 [rows], or what compile() was
-        given beside a loss, float32 [rows, ...]. Arrays need what it depends on, and no label."""
+        given beside a loss, float32 [rows, ...]. Data needs what it depends on, and no label."""
         compiled = self._need_compiled()
         inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
-        data = self._known_data(data)
+        data = self._known_data(data, has_label=False)
         with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
             return self._place(cluster).predict(spec.to_json(), batch_size)
 
@@ -511,13 +532,18 @@ class Model:
         known = data if data is None else self._known_data(data)
         return ModelDescription.of(self._need_compiled(), known)
 
-    def _known_data(self, data: Any, is_training: bool = False) -> Any:
-        """The data with its numbers scaled as those the model was first trained on."""
-        if not isinstance(data, DataSpec):
+    def _known_data(self, data: Any, is_training: bool = False, has_label: bool = True) -> Any:
+        """The data with its numbers scaled as those the model was first trained on, and the fields
+        of that, in whatever order columns stand."""
+        if not isinstance(data, DataSpec) or data.format != "csv":
             return data
+        if self._known is not None and not data.categorical:
+            data = replace(data, categorical=self._known.categorical)
+        if not has_label:
+            data = _arrays.without_label(data)
         known = data.with_statistics(like=self._known)
-        if is_training and self._known is None and data.format == "csv":
-            self._known = known
+        if is_training and self._known is None:
+            self._known = replace(known, categorical=known.inspect().categorical)
         return known
 
     def task_stats(self) -> list[TaskStats]:
@@ -539,11 +565,19 @@ class Model:
             )
         return self._compiled
 
-    def _place(self, cluster: Cluster | None) -> _native.Trainer:
+    def _place(
+        self, cluster: Cluster | None, name: str = "", take_over: bool = False
+    ) -> _native.Trainer:
         """The trainer on `cluster`, or on the one used last."""
         compiled = self._need_compiled()
         if cluster is None:
             cluster = self._cluster
+            if cluster is not None and cluster.stopped:
+                raise FailedPreconditionError(
+                    "the cluster has been stopped, and what the model learned there went with it: "
+                    "predict, evaluate and export before the cluster's block ends, or fit() with "
+                    "checkpoint_dir, from which another cluster goes on"
+                )
         if cluster is None:
             raise FailedPreconditionError(
                 "the model is on no cluster yet; give one: fit(data, cluster=LocalCluster())"
@@ -551,9 +585,21 @@ class Model:
         cluster._require_running()
         if cluster is not self._cluster or self._trainer is None:
             self._trainer = None  # The variables there go first.
-            self._trainer = _native.create_trainer(cluster._native, compiled)
-            self._cluster = cluster
+            self._trainer = _native.create_trainer(
+                cluster._native, compiled, name=name, take_over=take_over, user=job_user()
+            )
+            self._cluster, self._job = cluster, name
+        elif name and name != self._job:
+            job = f"the job '{self._job}'" if self._job else "a job without a name of yours"
+            raise FailedPreconditionError(
+                f"this model is on the cluster as {job}; it cannot become '{name}' there"
+            )
         return self._trainer
+
+    def _begins_anew(self, cluster: Cluster | None, checkpoint_dir: Any) -> bool:
+        """Whether a fit on `cluster` leaves behind what others have taught the model."""
+        before = self._taught_on
+        return before is not None and cluster not in (None, before) and checkpoint_dir is None
 
     @contextlib.contextmanager
     def _exclusively(self) -> Iterator[None]:

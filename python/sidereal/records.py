@@ -101,7 +101,7 @@ def _packed(content: bytes) -> bytes:
 # --- Files of records: u64 length, its checksum, the bytes, their checksum; all little-endian.
 
 
-def _masked_crc(content: bytes) -> int:
+def masked_crc(content: bytes) -> int:
     """The CRC-32C, turned and moved, so that checksums of bytes with checksums in them differ."""
     crc = _native.crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -124,8 +124,8 @@ class TFRecordWriter:
     def write(self, record: bytes) -> None:
         """Appends one record."""
         length = struct.pack("<Q", len(record))
-        head = length + struct.pack("<I", _masked_crc(length))
-        self._file.write(head + record + struct.pack("<I", _masked_crc(record)))
+        head = length + struct.pack("<I", masked_crc(length))
+        self._file.write(head + record + struct.pack("<I", masked_crc(record)))
 
     def flush(self) -> None:
         """Hands what is written to the operating system."""
@@ -150,41 +150,60 @@ def tf_record_iterator(path: str | os.PathLike[str], options: str | None = None)
     opened: Any = gzip.open if compressed else open
     with opened(path, "rb") as file:
         at = 0
-        while True:
-            head = _read(file, 12, path, at, may_end=True)
-            if not head:
-                return
-            length, crc = struct.unpack("<QI", head)
-            if crc != _masked_crc(head[:8]):
-                raise _broken(path, at, "the checksum of a length is wrong")
-            content = _read(file, length, path, at + 12)
-            (crc,) = struct.unpack("<I", _read(file, 4, path, at + 12 + length))
-            if crc != _masked_crc(content):
-                raise _broken(path, at + 12, "the checksum of a record is wrong")
-            yield content
-            at += 16 + length
+        try:
+            for record in records_in(file, path):
+                at += 16 + len(record)
+                yield record
+        except (OSError, EOFError) as error:
+            raise _broken(path, "cut off", at, at, str(error)) from None
+
+
+def records_in(file: IO[bytes], path: Any) -> Iterator[bytes]:
+    """The records of a file that is open; `path` names it in errors, which are those of
+    tf_record_iterator(). What reading raises is not caught."""
+    at = 0
+    while True:
+        head = _read(file, 12, path, at, at, may_end=True)
+        if not head:
+            return
+        length, crc = struct.unpack("<QI", head)
+        # Before memory is taken: what is no length may be of any size.
+        if crc != masked_crc(head[:8]):
+            raise _broken(path, "none", at, at, "the checksum of a length is wrong")
+        content = _read(file, length, path, at, at + 12)
+        (crc,) = struct.unpack("<I", _read(file, 4, path, at, at + 12 + length))
+        if crc != masked_crc(content):
+            raise _broken(path, "damaged", at, at + 12, "the checksum of a record is wrong")
+        yield content
+        at += 16 + length
 
 
 _CHUNK = 1 << 24
 
 
-def _read(file: IO[bytes], count: int, path: Any, at: int, may_end: bool = False) -> bytes:
-    """Exactly `count` bytes, asked for in pieces: a length may lie."""
+def _read(
+    file: IO[bytes], count: int, path: Any, start: int, at: int, may_end: bool = False
+) -> bytes:
+    """Exactly `count` bytes of the record at `start`, asked for in pieces: a length may lie."""
     pieces = []
     left = count
     while left > 0:
-        try:
-            piece = file.read(min(left, _CHUNK))
-        except (OSError, EOFError) as error:
-            raise _broken(path, at, str(error)) from None
+        piece = file.read(min(left, _CHUNK))
         if not piece:
             if may_end and left == count:
                 return b""
-            raise _broken(path, at, f"the file ends where {left} more bytes are expected")
+            why = f"the file ends where {left} more bytes are expected"
+            raise _broken(path, "cut off", start, at, why)
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
 
 
-def _broken(path: Any, at: int, why: str) -> errors.DataLossError:
-    return errors.DataLossError(f"{os.fspath(path)}, byte {at}: {why}")
+def _broken(path: Any, how: str, start: int, at: int, why: str) -> errors.DataLossError:
+    """`start`: of the record; `at`: what is wrong is there."""
+    what = f"the record at byte {start} is {how}"
+    if how == "none":
+        what = f"at byte {start} there is no record; is this a file of TFRecords?"
+    return errors.DataLossError(
+        f"{os.fspath(path)}: {what}; byte {at}: {why}; fetch or write the file again"
+    )

@@ -315,9 +315,13 @@ def _encoded(obj: Any, signatures: Any) -> bytes:
     else:
         found = writer.thing(obj)
         if found is None:
+            name = type(obj).__name__
+            advice = (
+                f"; {name}.export(path) saves what it predicts" if hasattr(obj, "export") else ""
+            )
             raise errors.InvalidArgumentError(
-                f"there is nothing to save in {type(obj).__name__}: it holds no sidereal.function "
-                "with a trace, no variable and no tensor"
+                f"there is nothing to save in {name}: it holds no sidereal.function with a trace, "
+                f"no variable and no tensor{advice}"
             )
         number = found
     _signatures(writer, signatures)

@@ -29,6 +29,11 @@ def _stop_all() -> None:
         server.stop()
 
 
+def job_user() -> str:
+    """The user that is shown for jobs of this program; "": the user of the process."""
+    return os.environ.get("SIDEREAL_USER", "")
+
+
 def session_options(config: Any) -> dict[str, Any]:
     """What the core is told of a ConfigProto."""
     return {
@@ -38,6 +43,9 @@ def session_options(config: Any) -> dict[str, Any]:
         "operation_timeout_in_ms": config.operation_timeout_in_ms,
         "isolate_session_state": config.isolate_session_state,
         "state_group": config.state_group,
+        "lease_name": config.lease_name,
+        "take_over": config.take_over,
+        "job_user": job_user(),
         "compute_dtype": config.compute_dtype,
         "tensor_fuse": config.tensor_fuse,
         "pull_prefetch_ms": config.pull_prefetch_ms,

@@ -39,6 +39,15 @@ def handlers_stay() -> Iterator[None]:
     assert after is before, f"SIGINT is left to {after}"
 
 
+@pytest.fixture(autouse=True)
+def same_in_every_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """First weights and other random values of a test do not depend on the run, or on the tests
+    before it. Others: --random-seed N, to find tests that pass by luck."""
+    sr.random.set_seed(request.config.getoption("--random-seed"))
+    yield
+    sr.random.set_seed(None)
+
+
 @pytest.fixture
 def fresh_graph() -> Iterator[None]:
     """A default graph of v1 that no other test has built in."""
@@ -94,8 +103,15 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
         running.stop()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--random-seed", type=int, default=0, help="of the program, in each test")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes when nothing is cached")
     # Nothing is captured yet. What a test process says when it crashes is captured, and lost.
     if sys.__stderr__ is not None:
         _native.report_crashes(os.dup(sys.__stderr__.fileno()))

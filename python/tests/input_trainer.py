@@ -1,7 +1,10 @@
-"""A worker of tests, and with it a server: input_trainer.py PROTOCOL FOLDER. It counts on parameter
-servers how often it has seen each element of its data, and saves where it is in these. It prints
-the steps that it begins at and makes, and at the end the counts."""
+"""A worker of tests, and with it a server: input_trainer.py PROTOCOL FOLDER [LAST]. It counts on
+parameter servers how often it has seen each element of its data, and saves where it is in these. It
+prints the steps that it begins at and makes, and at the end the counts. It is killed after step
+LAST."""
 
+import os
+import signal
 import sys
 
 import numpy as np
@@ -11,7 +14,7 @@ import sidereal.v1 as tf
 
 ELEMENTS = 240
 
-protocol, folder = sys.argv[1:]
+protocol, folder, *last = sys.argv[1:]
 resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
 server = tf.train.Server(resolver.cluster_spec(), "worker", 0, protocol=protocol)
 
@@ -49,4 +52,7 @@ with tf.train.MonitoredTrainingSession(
 ) as session:  # fmt: skip
     print(f"began at {session.run(step)}", flush=True)
     while not session.should_stop():
-        print(f"step {session.run(train)}", flush=True)
+        now = session.run(train)
+        print(f"step {now}", flush=True)
+        if last == [str(now)]:
+            os.kill(os.getpid(), signal.SIGKILL)

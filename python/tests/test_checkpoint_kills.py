@@ -79,6 +79,7 @@ class Incarnation:
 
     def __init__(self, counting: Counting, graph: v1.Graph, prefix: str) -> None:
         self.counting, self.graph, self.prefix = counting, graph, prefix
+        self.saved = threading.Event()  #: Whether one of them has saved.
 
     def run(self, session: v1.Session, acknowledged: int, kill: threading.Event) -> int:
         """Restores, sends again, then pushes and saves until it is killed. Pushes acknowledged."""
@@ -113,6 +114,7 @@ class Incarnation:
         try:
             while True:
                 session.run(self.counting.save, {self.counting.prefix: self.prefix})
+                self.saved.set()
         except sr.errors.Error:
             pass  # Its cluster was killed.
 
@@ -125,17 +127,21 @@ def test_of_a_cluster_that_is_killed(protocol: str, tmp_path: Path) -> None:
     prefix = str(tmp_path / "model.ckpt")
     incarnation = Incarnation(Counting(graph), graph, prefix)
     acknowledged = 0
-    for _ in range(KILLS):
+    for number in range(KILLS):
         processes = Processes()
         begins, ended = threading.Event(), threading.Event()
 
-        def kill(processes: Processes, begins: threading.Event, ended: threading.Event) -> None:
+        def kill(
+            number: int, processes: Processes, begins: threading.Event, ended: threading.Event
+        ) -> None:
             assert begins.wait(PATIENCE_S)
             ended.wait(rng.uniform(0.0, 0.3))
+            if number == KILLS - 1:  # A loaded machine may have had no time to save.
+                incarnation.saved.wait(PATIENCE_S)
             for process in processes.all:
                 process.kill()
 
-        killer = threading.Thread(target=kill, args=[processes, begins, ended])
+        killer = threading.Thread(target=kill, args=[number, processes, begins, ended])
         try:
             for job, tasks in cluster.items():
                 for task in range(len(tasks)):
@@ -148,6 +154,8 @@ def test_of_a_cluster_that_is_killed(protocol: str, tmp_path: Path) -> None:
         finally:
             begins.set()
             ended.set()
+            if number == KILLS - 1:
+                incarnation.saved.set()
             killer.join()
             processes.end()
     assert acknowledged > KILLS

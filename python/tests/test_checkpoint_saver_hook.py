@@ -60,17 +60,25 @@ class Gate:
         self.open = threading.Event()
         self.open.set()
         self.began: list[int] = []
+        self._begins = threading.Condition()
         self.error: BaseException | None = None
         #: Errors by steps.
         self.failing: dict[int, BaseException] = {}
 
     def save(self, session: Any, path: str, global_step: int, **options: Any) -> Any:
-        self.began.append(global_step)
+        with self._begins:
+            self.began.append(global_step)
+            self._begins.notify_all()
         assert self.open.wait(PATIENCE_S)
         error = self.failing.get(global_step, self.error)
         if error is not None:
             raise error
         return self._saver.save(session, path, global_step, **options)
+
+    def wait_for(self, step: int) -> None:
+        """Until the checkpoint of a step was begun, which a thread does."""
+        with self._begins:
+            assert self._begins.wait_for(lambda: step in self.began, PATIENCE_S)
 
 
 class Trained:
@@ -228,12 +236,14 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path) -> None:
     with made.begin():
         made.gate.open.clear()
         made.run(9, wait=False)
+        made.gate.wait_for(2)
         # There is one at a time; it is not there yet.
         assert made.gate.began == [0, 2] and made.listener.saved() == [0]
         made.gate.open.set()
         made.hook.wait()
         made.run(1, wait=False)
         # The next one is begun when it is.
+        made.gate.wait_for(10)
         assert made.listener.saved() == [0, 2] and made.gate.began == [0, 2, 10]
     assert made.listener.saved() == [0, 2, 10] and steps_in(tmp_path) == [0, 2, 10]
 
@@ -324,9 +334,10 @@ def test_a_checkpoint_that_takes_too_long_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SAY_EVERY_S", 0.05)
-    made = Trained(tmp_path, save_steps=1, save_timeout_secs=0.2)
+    made = Trained(tmp_path, save_steps=1)
     with pytest.raises(errors.DeadlineExceededError, match="model.ckpt-1' has not been written"):
         with made.begin():
+            made.hook._timeout_s = 0.2  # The first one is really written.
             made.gate.open.clear()
             made.run(1, wait=False)
     made.gate.open.set()

@@ -104,7 +104,7 @@ def test_a_spec_is_shuffled_only_when_asked_for() -> None:
 
 
 def test_data_of_another_type_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="list"), _arrays.as_spec(INPUTS, [1, 2]):
+    with pytest.raises(TypeError, match="batch 0 is int"), _arrays.as_spec(INPUTS, [1, 2]):
         pass
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from session_servers import PROGRAM
+
+import sidereal._native
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "deploy" / "Dockerfile"
@@ -49,6 +53,27 @@ def test_the_image_is_built_from_the_packages_of_a_setup() -> None:
 def test_the_image_runs_on_other_processors_than_the_one_that_builds_it() -> None:
     (line,) = [line for line in commands() if "pip install" in line]
     assert "cmake.define.SIDEREAL_MARCH=baseline" in line
+
+
+def test_the_image_has_the_libraries_that_the_programs_are_linked_with() -> None:
+    """The second stage installs them by name, which are those of the image's Debian."""
+    release = platform.freedesktop_os_release()
+    if (release["ID"], release.get("VERSION_ID")) != ("debian", "12"):
+        pytest.skip("packages of other systems have other names")
+    (has,) = [line for line in commands() if " libgrpc29 " in line]
+    listed = set(has.partition("--no-install-recommends")[2].partition("&&")[0].split())
+    extension = sidereal._native.__file__
+    for file in (extension, PROGRAM):
+        said = subprocess.run(["objdump", "-p", file], capture_output=True, text=True, check=True)
+        needed = re.findall(r"^ *NEEDED +(\S+)", said.stdout, re.M)
+        assert "libc.so.6" in needed
+        for library in needed:
+            owner = subprocess.run(
+                ["dpkg", "-S", f"*/{library}"], capture_output=True, text=True, check=True
+            ).stdout
+            packages = set(re.findall(r"^([^:\n]+):", owner, re.M))
+            # Those that libgrpc++ depends on with every other program of C++.
+            assert packages & (listed | {"libc6", "libstdc++6", "libgcc-s1"}), library
 
 
 @pytest.mark.parametrize("job", ["ps", "worker", "serve-model"])

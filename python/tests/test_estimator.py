@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -344,6 +345,16 @@ class Results(est.Exporter):
         return checkpoint_path
 
 
+class StepsWaitForSaving(tf.train.SessionRunHook):
+    """Else a short training has ended before its first checkpoint is written."""
+
+    def before_run(self, run_context: tf.train.SessionRunContext) -> None:
+        for one in threading.enumerate():
+            if one.name.startswith("CheckpointSaverHook"):
+                one.join(60)
+                assert not one.is_alive()
+
+
 def test_training_and_evaluation_in_turns(tmp_path: Path) -> None:
     estimator = line(tmp_path, save_checkpoints_steps=5)
     receive = est.export.build_raw_serving_input_receiver_fn({"x": sr.constant(X[:1])})
@@ -357,7 +368,7 @@ def test_training_and_evaluation_in_turns(tmp_path: Path) -> None:
     ]  # fmt: skip
     metrics, exported = est.train_and_evaluate(
         estimator,
-        est.TrainSpec(data(), max_steps=20),
+        est.TrainSpec(data(), max_steps=20, hooks=[StepsWaitForSaving()]),
         est.EvalSpec(data(1), exporters=exporters, throttle_secs=0),
     )
     assert metrics["global_step"] == 20 and metrics["loss"] < 0.1

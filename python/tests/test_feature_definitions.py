@@ -351,6 +351,16 @@ def test_what_a_definition_lacks_is_told(tmp_path: Path) -> None:
     other = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Dense(1)])
     with pytest.raises(InvalidArgumentError, match="nothing could be given for x"):
         features.serving_model(other)
+    again = '[columns.a]\ntype = "categorical"\n[columns.b]\ntype = "categorical"\n'
+    path.write_text('crosses = [["a", "b"], ["b", "a"]]\n' + again)
+    assert sr.features.load(path).fields == ["a", "b", "a*b", "b*a"]
+    path.write_text('crosses = [["a", "b"], ["a", "b"]]\n' + again)
+    with pytest.raises(InvalidArgumentError, match=r"the field 'a\*b' is named twice"):
+        sr.features.load(path)
+    # The same when data is read by it.
+    (tmp_path / "rows.csv").write_text("label,a,b\n1,x,y\n")
+    with pytest.raises(InvalidArgumentError, match=r"the cross 'a\*b' is named twice"):
+        sr.data.csv(str(tmp_path / "rows.csv"), features=path).inspect()
     with pytest.raises(ValueError, match="max_length is 0"):
         keras.layers.SplitText("|", 0)
     with pytest.raises(ValueError, match="padding is 'left'"):
@@ -363,11 +373,19 @@ def test_what_a_definition_lacks_is_told(tmp_path: Path) -> None:
     (["--vocabulary", "item:oov=0"], "it must be 1 or more"),
     (["--sequence", "history|5"], "is not COLUMN:CHARACTER:N"),
     (["--sequence", "history:|:5:like=town"], "no categorical column 'town'"),
-    (["--format", "libsvm", "--vocabulary", "item"], "--vocabulary is for data with named columns"),
+    (["--format", "libsvm", "--vocabulary", "item"], "--vocabulary is for tables with named"),
     (["--class-weight", "1=-2"], "is not negative"),
     (["--targets", "price"], "mmoe learns several"),
     (["--group", "city"], "groups of rows are of the loss pairwise_logistic"),
     (["--loss", "sparse_categorical_crossentropy"], "say how many there are"),
+    (["--negatives", "item"], "is not COLUMN=N"),
+    (["--negatives", "price=2", "--numeric", "price"], "no categorical column 'price', which is"),
+    (["--negatives", "item=2:sampler=uniform"], "from a vocabulary, and it has none"),
+    (["--negatives", "item=2", "--format", "libsvm"], "--negatives is for tables with named"),
+    (["--negatives", "item=2", "--loss", "sparse_categorical_crossentropy", "--classes", "3"],
+     "the label 0, which is a class of"),
+    (["--negatives", "item=2", "--loss", "pairwise_logistic", "--group", "city"],
+     "go with no group ('city')"),
 ])  # fmt: skip
 def test_wrong_options_are_told(tmp_path: Path, words: list[str], said: str) -> None:
     file = write(tmp_path / "a.csv", 20)

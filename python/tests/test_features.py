@@ -306,9 +306,10 @@ def test_what_inspect_proposes_trains(tmp_path: Path) -> None:
     (["--label", "rating>=4", "--buckets", "age=1"], "it must be from 2 to"),
     (["--label", "rating>=4", "--numeric", "city"], "'city' has no number among the first"),
     (["--label", "rating>=4", "--cross", "city"], "two columns or more"),
+    (["--label", "rating>=4", "--cross", "city*age,city*age"], "'city*age' is named twice"),
     (["--label", "rating>=4", "--features", "none.toml"], "cannot read the file of features"),
     (["--label", "rating>=4", "--weight", "kg"], "no column 'kg'"),
-    (["--format", "libsvm", "--weight", "w"], "--weight is for data with named columns"),
+    (["--format", "libsvm", "--weight", "w"], "--weight is for tables with named columns"),
 ])  # fmt: skip
 def test_wrong_options_are_told_before_anything_is_started(
     tmp_path: Path, words: list[str], said: str

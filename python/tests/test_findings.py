@@ -3,10 +3,12 @@ data that does not fit, trainings that diverge. Each is taken, or the error says
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import PROGRAM, Tasks, children_of
 
 import sidereal as sr
+import sidereal.v1 as tf
 from conftest import planted, small_model
 from sidereal.keras import layers
 
@@ -57,7 +61,7 @@ def ages(shape: tuple[int, ...] = (1,)) -> sr.Model:
         (lambda m: m.fit({}, epochs=2.0), ["fit(): epochs is 2.0"]),
         (lambda m: m.fit({}, batch_size=None), ["batch_size is None"]),
         (lambda m: m.fit({}, learning_rate_decay="x"), ["learning_rate_decay is 'x'"]),
-        (lambda m: m.fit([1, 2]), ["data is list", "ids int64[?,4]", "a DataFrame"]),
+        (lambda m: m.fit([1, 2]), ["batch 0 is int", "ids int64[?,4]", "a dict of arrays"]),
         (lambda m: m.compile(m, loss=3), ["compile(): loss is 3", "a name"]),
         (lambda m: m.compile(m, metrics=["auc"]), ["'metrics'", "keras.Model takes metrics"]),
         (lambda m: sr.LocalCluster(ps=["a"]), ["LocalCluster(): ps is ['a']"]),
@@ -120,6 +124,95 @@ def test_files_with_other_columns_are_refused_by_the_names_of_these(
         small_model().fit(sr.data.csv(file), cluster=cluster, verbose=False)
     for part in ("2 categorical columns (site, user)", "ids int64[?,4]"):
         assert part in str(caught.value)
+
+
+def click_file(path: Path, rows: int = 600, columns: str = "label,age,city,kind") -> Path:
+    """Clicks of two columns of texts and one of numbers, with these columns in this order."""
+    rng = np.random.default_rng(rows)
+    with open(path, "w") as file:
+        file.write(columns + "\n")
+        for i in range(rows):
+            city, kind, age = rng.integers(0, 8), rng.integers(0, 3), rng.integers(10, 90)
+            label = int(rng.random() < (0.1 + 0.1 * city))
+            row = {"label": label, "age": age, "city": f"c{city}", "kind": f"k{kind}", "row": i}
+            file.write(",".join(str(row[name]) for name in columns.split(",")) + "\n")
+    return path
+
+
+def test_new_rows_need_no_label_and_columns_may_stand_in_any_order(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"numeric": ["age"], "hash_buckets": 50}
+    train = click_file(tmp_path / "train.csv")
+    spec = sr.data.csv(train, **options)
+    model = sr.models.build("fm", spec, optimizer=sr.optimizers.Adagrad(0.2))
+    model.fit(spec, cluster=cluster, epochs=5, batch_size=32, verbose=False)
+    known, found = model.predict(spec), model.evaluate(spec)
+    assert found.auc > 0.7
+    turned = click_file(tmp_path / "turned.csv", columns="kind,age,label,city")
+    assert model.evaluate(sr.data.csv(turned, **options)).auc == found.auc
+    new = click_file(tmp_path / "new.csv", columns="row,kind,age,city")
+    np.testing.assert_array_equal(model.predict(sr.data.csv(new, **options)), known)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_data_without_a_row_is_refused(protocol: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.csv"
+    empty.write_text("label,a,b,c,d\n")
+    some = tmp_path / "some.csv"
+    some.write_text("label,a,b,c,d\n" + "1,2,3,4,5\n0,1,1,1,1\n" * 8)
+    model = small_model()
+    nothing = sr.data.csv(empty, id_space=200)
+    with sr.LocalCluster(in_process=True, protocol=protocol) as cluster:
+        with pytest.raises(sr.errors.InvalidArgumentError, match=r"no row to train on in .*empty"):
+            model.fit(nothing, cluster=cluster, verbose=False)
+        both = sr.data.csv(empty, some, id_space=200)
+        assert model.fit(both, cluster=cluster, verbose=False).rows == 16
+        with pytest.raises(sr.errors.InvalidArgumentError, match=r"no row to evaluate on in .*emp"):
+            model.evaluate(nothing)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_the_loss_of_a_fit_is_that_of_its_last_steps(protocol: str) -> None:
+    with sr.LocalCluster(in_process=True, protocol=protocol) as cluster:
+        for rows in (32 * 60, 32 * 250):  # Fewer steps than count, and more.
+            result = small_model().fit(
+                planted(rows), cluster=cluster, batch_size=32, record_losses=True, verbose=False
+            )
+            assert len(result.losses) == rows // 32
+            assert result.loss == pytest.approx(result.losses[-100:].mean(), rel=1e-5)
+
+
+def test_what_a_model_has_learned_is_where_its_cluster_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = small_model()
+    with sr.LocalCluster(in_process=True) as cluster:
+        model.fit(planted(64), cluster=cluster, verbose=False)
+    for use in (lambda: model.predict(planted(8)), model.inference_function):
+        with pytest.raises(sr.errors.FailedPreconditionError, match="export before the cluster's"):
+            use()
+    capsys.readouterr()
+    with sr.LocalCluster(in_process=True) as another:
+        model.fit(planted(64), cluster=another, verbose=False)
+        assert "the model begins anew" in capsys.readouterr().err
+        model.fit(planted(64), cluster=another, verbose=False)
+        model.fit(planted(64), checkpoint_dir=tmp_path, verbose=False)
+    with sr.LocalCluster(in_process=True) as third:
+        result = model.fit(
+            planted(64), cluster=third, checkpoint_dir=tmp_path, epochs=2, verbose=False
+        )
+        assert result.checkpoints.resumed_from != ""
+    assert "begins anew" not in capsys.readouterr().err
+
+
+def test_saving_a_model_as_an_object_says_how_it_is_saved(cluster: Cluster, tmp_path: Path) -> None:
+    model = small_model()
+    model.initialize(cluster)
+    with pytest.raises(sr.errors.InvalidArgumentError, match=r"Model\.export\(path\) saves what"):
+        sr.saved_model.save(model, tmp_path / "m.srsm")
+    model.export(tmp_path / "m.srsm")
+    sr.saved_model.save(model.inference_function(), tmp_path / "n.srsm")
 
 
 def test_files_are_found_from_where_the_driver_is(
@@ -287,10 +380,106 @@ def test_a_trace_that_cannot_be_written_is_refused_before_the_training(cluster: 
         model.predict({"ids": planted(8)["ids"]})
 
 
+FAILS = """
+    import numpy as np
+    import sidereal as sr
+    from conftest import planted, small_model
+
+    with sr.LocalCluster() as cluster:
+        data = planted(64)
+        data["ids"][7, 1] = 1000
+        try:
+            small_model().fit(data, cluster=cluster, verbose=False)
+        except sr.errors.InvalidArgumentError as error:
+            print(error)
+"""
+
+INTERRUPTED = """
+    import signal
+    import sidereal as sr
+    from conftest import planted, small_model
+
+    with sr.LocalCluster() as cluster:
+        try:
+            small_model().fit(
+                planted(1000), cluster=cluster, epochs=100000, verbose=False,
+                on_progress=lambda progress: signal.raise_signal(signal.SIGINT),
+            )
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "said"), [(FAILS, "id 1000 is outside"), (INTERRUPTED, "interrupted")]
+)
+def test_what_a_program_catches_its_tasks_do_not_tell_as_well(program: str, said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True,
+        timeout=60, cwd=Path(__file__).parent,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert said in ended.stdout and "127.0.0.1:" not in ended.stdout
+    for other in (said, "sidereal-arrays-", " E ", "no such file"):
+        assert other not in ended.stderr, ended.stderr
+
+
+def test_a_cluster_with_a_task_that_hangs_is_stopped(capfd: pytest.CaptureFixture[str]) -> None:
+    with sr.LocalCluster():
+        tasks = {
+            pid: words for pid, words in children_of(os.getpid()).items() if " serve " in words
+        }
+        victim = next(pid for pid, words in tasks.items() if "--job ps" in words)
+        os.kill(victim, signal.SIGSTOP)
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 30
+    assert not set(tasks) & set(children_of(os.getpid()))
+    assert "did not stop within 5 s and is killed task=/job:ps/task:0" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_a_ps_that_was_started_again_is_named(protocol: str) -> None:
+    tasks = Tasks(protocol)
+    try:
+        model = small_model()
+        model.fit(planted(64), cluster=sr.RemoteCluster(tasks.cluster), verbose=False)
+        tasks.restart(1)
+        lost = r"^/job:ps/replica:0/task:1 was started again, and what it held of the model is lost"
+        for use in (
+            lambda: model.predict({"ids": planted(8)["ids"]}),
+            lambda: model.get_variable("vectors/embeddings"),
+            lambda: model.fit(planted(64), verbose=False),
+        ):
+            with pytest.raises(sr.errors.AbortedError, match=lost):
+                use()
+        again = sr.RemoteCluster(tasks.cluster)
+        assert model.fit(planted(64), cluster=again, verbose=False).rows == 64
+    finally:
+        tasks.processes.end()
+
+
+def test_a_session_may_be_on_a_server_without_a_cluster() -> None:
+    server = subprocess.Popen(
+        [PROGRAM, "serve", "--job", "worker", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert server.stdout is not None
+        with tf.Graph().as_default():
+            total = tf.constant(2.0) + 3.0
+            with tf.Session(f"grpc://{server.stdout.readline().strip()}") as session:
+                assert session.run(total) == 5
+    finally:
+        server.kill()
+        server.communicate()
+
+
 @pytest.mark.parametrize("address", ["nohost", "a:99999", "a:", ":1", "a:b"])
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(sr.errors.InvalidArgumentError, match="is not the address of a ps task"):
         sr.RemoteCluster({"ps": [address], "worker": ["b:1"]})
+    with pytest.raises(sr.errors.InvalidArgumentError, match="/task:0: address '"):
+        sr.train.Server({"ps": [address]}, job_name="ps", task_index=0)
 
 
 def test_a_cluster_that_is_no_json_is_refused_with_the_place() -> None:

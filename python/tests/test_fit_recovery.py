@@ -247,7 +247,7 @@ def test_what_cannot_be_meant_is_refused(clusters: Clusters, tmp_path: Path) -> 
 def train(folder: Path, *more: str, victims: tuple[str, ...] = ()) -> Any:
     """The figures of a `sidereal train` whose tasks are killed."""
     command = [
-        str(PROGRAM), "demo", "--rows", "20000", "--eval-rows", "4000", "--ps", "2", "--workers",
+        str(PROGRAM), "demo", "--rows", "40000", "--eval-rows", "4000", "--ps", "2", "--workers",
         "1", "--batch-size", "32", "--embedding-dim", "4", "--hidden", "8", "--json",
         str(folder / "result.json"), "--quiet", *more,
     ]  # fmt: skip
@@ -283,7 +283,7 @@ def test_sidereal_train_goes_on_in_place(tmp_path: Path) -> None:
     )  # fmt: skip
     report = result["checkpoints"]
     assert report["recoveries"] == 2 and report["rows_lost"] == 0 and report["rows_again"] >= 0
-    assert (result["rows"], result["steps"]) == (20_000, undisturbed["steps"])
+    assert (result["rows"], result["steps"]) == (40_000, undisturbed["steps"])
     assert abs(result["test_auc"] - undisturbed["test_auc"]) < 0.001
     assert "went on after 2 losses of tasks: " in result["output"]
     assert "/job:ps/replica:0/task:1 was lost and started again" in result["output"]

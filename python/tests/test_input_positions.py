@@ -36,8 +36,9 @@ class Cluster:
     def serve(self, task: int) -> subprocess.Popen[str]:
         return self.processes.serve(self.jobs, "ps", task, "--protocol", self.protocol)
 
-    def trainer(self, folder: Path) -> subprocess.Popen[str]:
-        return self.processes.script(self.jobs, "worker", 0, TRAINER, self.protocol, folder)
+    def trainer(self, folder: Path, *last: int) -> subprocess.Popen[str]:
+        words = (self.protocol, folder, *last)
+        return self.processes.script(self.jobs, "worker", 0, TRAINER, *words)
 
 
 @pytest.fixture(params=["grpc", "star_server"])
@@ -73,11 +74,11 @@ def check_each_once(trainer: subprocess.Popen[str]) -> None:
 def test_each_element_once_though_the_worker_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     last = 0
     for until in (10, 31, 32, 75):
-        trainer = cluster.trainer(tmp_path)
+        trainer = cluster.trainer(tmp_path, until)
         began = int(line_of(trainer, r"began at (\d+)")[1])
         assert last - 3 <= began <= last + 1
         line_of(trainer, rf"step {until}")
-        kill(trainer)
+        assert trainer.wait(PATIENCE_S) == -signal.SIGKILL
         last = until
     trainer = cluster.trainer(tmp_path)
     assert int(line_of(trainer, r"began at (\d+)")[1]) >= 72

@@ -251,12 +251,15 @@ def test_figures_of_workers_are_written_without_a_join(
 
 def stale_pushes(folder: Path) -> int:
     """How many pushes to the table were told of, whose means are checked."""
-    means = dict(figures(folder, "staleness/table/embeddings"))
+    tags = [tag for tag in accumulated(folder).Tags()["tensors"]
+            if tag.startswith("staleness/table/embeddings/")]  # fmt: skip
     total = 0
-    for step, rows in figures(folder, "histogram_of_staleness/table/embeddings"):
-        assert (rows[:, 0] < rows[:, 1]).all() and (rows[:, 2] > 0).all()
-        assert rows[0, 0] <= means[step] <= rows[-1, 1]
-        total += int(rows[:, 2].sum())
+    for tag in tags:
+        means = dict(figures(folder, tag))
+        for step, rows in figures(folder, f"histogram_of_{tag}"):
+            assert (rows[:, 0] < rows[:, 1]).all() and (rows[:, 2] > 0).all()
+            assert rows[0, 0] <= means[step] <= rows[-1, 1]
+            total += int(rows[:, 2].sum())
     return total
 
 

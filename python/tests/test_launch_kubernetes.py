@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sidereal import launch as sidereal_launch
 from sidereal.distribute.cluster_resolver import TFConfigClusterResolver
 
 kubernetes_validate = pytest.importorskip(
@@ -19,11 +22,15 @@ PATIENCE_S = 60
 ALL = "--ps 2 --workers 3 --chief --evaluator"
 
 
+COMMAND = ("launch", "--on", "kubernetes")
+
+
 def launch(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sidereal", "launch", "--on", "kubernetes", *words],
-        capture_output=True, text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+    """Without a process of its own."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        code = sidereal_launch.main([*COMMAND[1:], *words])
+    return subprocess.CompletedProcess(words, code, out.getvalue(), errors.getvalue())
 
 
 def objects(options: str, *words: str) -> dict[str, dict[str, Any]]:
@@ -118,6 +125,9 @@ def test_workers_are_started_again_where_that_is_asked_for() -> None:
 
 
 def test_without_an_image_nothing_is_printed() -> None:
-    done = launch("/app/train.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "sidereal", *COMMAND, "/app/train.py"],
+        capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert "--image" in done.stderr

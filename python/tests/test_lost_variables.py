@@ -155,6 +155,66 @@ def test_what_a_killed_ps_held_comes_back_and_the_others_go_on(
     assert "/job:ps/task:1 was lost and is back: 1 variables of 4 rows" in line
     assert f"restored from {tmp_path / 'model.ckpt-5'} in" in line
     assert "steps pushed to them, 5 to " in line
+    assert re.search("steps pushed to them, 5 to [78]: at least [0-9]+ pushes; others", line), line
+
+
+def table_model() -> tuple[Any, Any]:
+    """A table on ps 1, and what pushes two of its rows and to a dense variable beside it."""
+    with tf.device("/job:ps/task:0"):
+        step = tf.train.get_or_create_global_step()
+    with tf.device("/job:ps/task:1"):
+        table = tf.get_variable("table", [100, 4], initializer=tf.ones_initializer())
+        dense = tf.get_variable("dense", [4], initializer=tf.ones_initializer())
+    with tf.device("/job:worker/task:0"):
+        rows = tf.nn.embedding_lookup(table, [1, 7])
+        loss = tf.reduce_sum(rows * dense)
+        train = tf.train.AdagradOptimizer(0.1).minimize(loss, step)
+    return table, train
+
+
+def test_pushes_and_rows_that_are_lost_are_said(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, train = table_model()
+    with caplog.at_level(logging.WARNING), training(cluster, tmp_path) as session:
+        creator = session._creator._creator
+        run(session, train, 8)  # The checkpoint is that of step 5.
+        assert creator._lost._unsaved.look()
+        cluster.kill(1)
+        cluster.start(1)
+        run(session, train, 1)
+        assert session.run(table).shape == (100, 4)
+        # What is pushed now is lost with the next life.
+        assert creator._lost._unsaved.look()
+        cluster.kill(1)
+        cluster.start(1)
+        run(session, train, 1)
+    first, second = lines(caplog)
+    assert "5 to " in first
+    # Three steps, each with a push to the table and one to the other variable.
+    assert "at least 6 pushes, with 6 rows of tables (table: 6)" in first, first
+    assert re.search(r"at least 2 pushes, with 2 rows of tables \(table: 2\)", second), second
+
+
+def test_pushes_of_sessions_of_ones_own_are_said_where_their_cluster_is(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    _table, train = table_model()
+    saver, lost = tf.train.Saver(), tf.train.LostVariables(target=cluster.target)
+    assert lost._unsaved is not None
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "model"))
+        for _ in range(4):
+            session.run(train)
+        lost._unsaved.look()
+    cluster.kill(1)
+    cluster.start(1)
+    with tf.Session(cluster.target) as session:
+        (task,) = lost.restore(session, tmp_path)
+        assert (task.lost_pushes, task.lost_rows) == (8, 8)
+        assert task.pushed is not None and task.pushed.rows_of == {"table": 8}
+        assert lost.restore(session, tmp_path) == []
 
 
 def test_each_ps_may_be_lost_again_and_again(cluster: Cluster, tmp_path: Path) -> None:
@@ -186,7 +246,8 @@ def test_of_a_ps_with_the_counter_of_steps_it_is_said_what_was_last_read(
         assert (session.run(variables[0]) == -6).all()
         assert session.run(variables[1])[0, 0] in (-8, -9)
     (line,) = lines(caplog)
-    assert re.search("lost is what at least [12] steps pushed to them, 5 to [67];", line), line
+    said = "lost is what at least [12] steps pushed to them, 5 to [67]: at least "
+    assert re.search(said, line), line
 
 
 def restoring(tmp_path: Path, cluster: Cluster) -> tuple[Any, Any, Any, Any]:
@@ -294,11 +355,13 @@ import sidereal.v1 as tf
 folder = sys.argv[1]
 resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
 cluster = resolver.cluster_spec()
-server = tf.train.Server(cluster, resolver.task_type, resolver.task_id, protocol=resolver.rpc_layer)
 if resolver.task_type == "ps":
+    # Before it answers: who has steps of its can read it.
     with open(f"{folder}/pid-{resolver.task_id}.new", "w") as file:
         file.write(str(os.getpid()))
     os.rename(file.name, file.name[:-4])
+server = tf.train.Server(cluster, resolver.task_type, resolver.task_id, protocol=resolver.rpc_layer)
+if resolver.task_type == "ps":
     server.join()
 is_chief = resolver.task_type == "chief"
 with tf.device("/job:ps/task:0"):
@@ -338,3 +401,18 @@ def test_launch_starts_it_and_the_chief_restores_it(tmp_path: Path, protocol: st
     ended = re.findall(r"^\[(.*)\] ended at (\d+)$", finished.stdout, re.MULTILINE)
     assert sorted(name for name, _ in ended) == ["chief 0", "worker 0"]
     assert all(int(step) >= 390 for _, step in ended), output
+
+
+def test_who_asks_for_what_is_not_saved_ends_before_the_interpreter() -> None:
+    program = """if True:
+        import atexit, threading
+        names = lambda: [one.name for one in threading.enumerate() if one.name == "unsaved"]
+        atexit.register(lambda: print(names()))  # Called after what is registered later.
+        from sidereal._unsaved import UnsavedPushes
+        kept = UnsavedPushes("grpc://127.0.0.1:1", ["ps"])
+        assert names()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and done.stdout == "[]\n", done

@@ -9,10 +9,10 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from session_servers import PATIENCE_S, PROGRAM, Processes, addresses
+from leftovers import Leftovers, serve, what_is_left
+from session_servers import PATIENCE_S, Processes
 
 import sidereal as sr
 from conftest import Data, planted, small_model
@@ -22,11 +22,6 @@ from sidereal.launch import PROTOCOLS
 JOBS = 250
 #: Jobs after which everything that is kept once is there.
 WARM = 100
-#: Bytes that a process may grow by in the other jobs: parts of the heap that are free and not given
-#: back. A job that left a session's threads and buffers would take more.
-GROWTH_MAX = 16 << 20
-#: gRPC keeps the threads of its pool for a while, and may have had to make some more.
-SPARE_THREADS = 4
 #: Trains until it is killed, and says that it has begun.
 ENDLESS = textwrap.dedent("""
     import json, sys
@@ -36,35 +31,6 @@ ENDLESS = textwrap.dedent("""
     model.fit(data, cluster=sr.RemoteCluster(json.loads(sys.argv[1])), verbose=False,
               synchronous=sys.argv[2] == "in step", on_progress=lambda _: print(flush=True))
 """)
-
-
-def resident_bytes(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def held_by(pid: int) -> tuple[int, int]:
-    """(handles, threads) of a process."""
-    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
-
-
-def what_is_left(target: str) -> list[str]:
-    """What each task of a cluster counts that ends with its jobs. Takes a tenth of a second."""
-    command = [PROGRAM, "top", "--once", "--json", "--interval", "0.1", "--target", target]
-    done = subprocess.run(command, capture_output=True, check=True, text=True)
-    names = ("sessions", "programs", "resources", "resource_bytes", "steps_running")
-    left = []
-    for task in json.loads(done.stdout)["tasks"]:
-        if "figures" not in task:  # It was slow to answer, this time.
-            left.append(f"no answer of {task['task']}")
-            continue
-        counts = {name: task["figures"][f"sidereal_task_{name}"] for name in names}
-        left += [f"{count} {name} of {task['task']}" for name, count in counts.items() if count > 0]
-    return left
-
-
-def shared_files() -> int:
-    return sum(name.startswith("sidereal") for name in os.listdir("/dev/shm"))
 
 
 def train_a_model(cluster: sr.RemoteCluster, data: Data) -> None:
@@ -90,15 +56,6 @@ def processes() -> Iterator[Processes]:
     made.end()
 
 
-def serve(processes: Processes, protocol: str, **tasks: int) -> dict[str, list[str]]:
-    """The cluster of so many tasks of each job, each a process."""
-    spec = {job: addresses(count) for job, count in tasks.items()}
-    for job, hosts in spec.items():
-        for task in range(len(hosts)):
-            processes.serve(spec, job, task, "--protocol", protocol)
-    return spec
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_jobs_leave_no_memory_handle_thread_or_file_behind(
     processes: Processes, protocol: str
@@ -117,24 +74,9 @@ def test_jobs_leave_no_memory_handle_thread_or_file_behind(
                 run_a_session(target, number)
 
     jobs(WARM)
-    before = {pid: (held_by(pid), resident_bytes(pid)) for pid in names}
-    files = shared_files()
+    before = Leftovers(names)
     jobs(JOBS - WARM)
-    deadline = time.monotonic() + PATIENCE_S
-    left = ["not looked at yet"]
-    # The end of a connection or a session is seen by others a moment later.
-    while left:
-        assert time.monotonic() < deadline, left
-        left = what_is_left(target)
-        for pid, (held, _) in before.items():
-            handles, threads = held_by(pid)
-            if handles > held[0] or threads > held[1] + SPARE_THREADS:
-                left.append(f"{names[pid]}: (handles, threads) {handles, threads}, were {held}")
-        if shared_files() > files:
-            left.append(f"{shared_files()} shared files, were {files}")
-    for pid, (_, bytes_before) in before.items():
-        grown = resident_bytes(pid) - bytes_before
-        assert grown < GROWTH_MAX, (names[pid], grown)
+    before.check(target)
 
 
 @pytest.mark.parametrize("how", ["asynchronously", "in step"])

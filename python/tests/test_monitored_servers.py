@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from session_servers import PATIENCE_S, Processes, addresses
 
 import sidereal.v1 as tf
 from sidereal import errors
+from sidereal.v1 import session_manager
 
 TRAINER = Path(__file__).parent / "monitored_trainer.py"
 
@@ -99,17 +99,26 @@ def test_a_worker_waits_for_the_chief(cluster: Cluster) -> None:
         assert found and 0 <= found[0] <= 1 and session.run(step) == 2
 
 
-def test_a_worker_does_not_wait_for_ever(cluster: Cluster) -> None:
+class FastClock:
+    """In the place of the module time: on which a minute passes whenever it is looked at."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 60
+        return self.now
+
+
+def test_a_worker_does_not_wait_for_ever(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     model()
-    begin = time.monotonic()
+    monkeypatch.setattr(session_manager, "time", FastClock())
     with pytest.raises(
         errors.DeadlineExceededError,
-        match="Session was not ready after waiting 1 secs for the chief.*not initialized: global_s",
+        match="was not ready after waiting 300 secs for the chief.*not initialized: global_s",
     ):
         tf.train.MonitoredTrainingSession(
-            cluster.target, is_chief=False, recovery_wait_secs=0.2, max_wait_secs=1
+            cluster.target, is_chief=False, recovery_wait_secs=0.2, max_wait_secs=300
         )
-    assert time.monotonic() - begin < PATIENCE_S / 2
 
 
 def test_a_worker_does_not_wait_for_ever_for_a_ps_that_is_not_there(processes: Processes) -> None:
@@ -118,9 +127,9 @@ def test_a_worker_does_not_wait_for_ever_for_a_ps_that_is_not_there(processes: P
     processes.serve(jobs, "ps", 0)
     processes.serve(jobs, "worker", 0)
     model()
-    with pytest.raises(errors.DeadlineExceededError, match="after waiting 2 secs.*ps/.*task:1"):
+    with pytest.raises(errors.DeadlineExceededError, match="after waiting 5 secs.*ps/.*task:1"):
         tf.train.MonitoredTrainingSession(
-            f"grpc://{ports[2]}", is_chief=False, recovery_wait_secs=0.2, max_wait_secs=2
+            f"grpc://{ports[2]}", is_chief=False, recovery_wait_secs=0.2, max_wait_secs=5
         )
 
 
@@ -183,12 +192,15 @@ def test_steps_go_on_while_servers_write_a_checkpoint(cluster: Cluster, tmp_path
         log_step_count_steps=0, save_summaries_steps=0,
     ) as session:  # fmt: skip
         (saving,) = session._hooks
-        session.run(train)
-        begun, meanwhile = saving._save.step, 0
-        while not saving._save.has_ended:
+        meanwhile = 0
+        # A machine with other work may let the servers write one before a step comes to its end.
+        for _ in range(50):
             session.run(train)
-            meanwhile += 1
-            if saving._save.step != begun:
+            begun, meanwhile = saving._save.step, 0
+            while not saving._save.has_ended and saving._save.step == begun:
+                session.run(train)
+                meanwhile += 1
+            if meanwhile >= 2:
                 break
         assert meanwhile >= 2
     assert (saved(tmp_path, "large") == 1).all() and large.shape == (16_000_000,)
@@ -247,7 +259,7 @@ def test_workers_and_the_chief_may_be_killed(
     cluster: Cluster, processes: Processes, tmp_path: Path
 ) -> None:
     chief = cluster.trainer(1, tmp_path)
-    line_of(chief, "step 20$")
+    line_of(chief, r"step \d+$")
     doomed = cluster.trainer(2, tmp_path)
     line_of(doomed, r"step \d+$")
     doomed.send_signal(signal.SIGKILL)

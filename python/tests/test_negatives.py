@@ -1,11 +1,15 @@
-"""Rows that did not happen: drawn from all items, or from those of a batch."""
+"""Rows that did not happen: drawn from all items, from those of a batch, or of rows before."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from session_servers import PATIENCE_S, PROGRAM
 
 import sidereal as sr
 
@@ -74,3 +78,90 @@ def test_what_cannot_be_sampled_is_told(options: dict[str, Any], said: str) -> N
     dataset = sr.data.Dataset.from_tensor_slices({"ids": [1, 2], "label": [1.0, 0.0]}).batch(2)
     with pytest.raises(sr.errors.InvalidArgumentError, match=said):
         dataset.apply(sample_negatives(**given))
+
+
+# --- Of files: --negatives and csv(negatives=).
+
+USERS, TASTES = 10, 2
+
+
+def write(path: Path, rows: int, seed: int = 0) -> Path:
+    """What users took: each likes items of the parity of its number, and popular ones more."""
+    rng = np.random.default_rng(seed)
+    lines = ["label,user,item"]
+    for _ in range(rows):
+        user = int(rng.integers(0, USERS))
+        lines.append(f"1,u{user},i{TASTES * min(int(rng.zipf(1.7)), 9) + user % TASTES}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def likes(predict: Any, features: sr.features.Features) -> tuple[float, float]:
+    """What a model predicts of items that a user likes, and of the others."""
+    users, items = (x.ravel() for x in np.meshgrid(np.arange(USERS), np.arange(TASTES, 20)))
+    raw = {
+        "user": np.array([f"u{x}" for x in users], object),
+        "item": np.array([f"i{x}" for x in items], object),
+    }
+    ids = features.keras_model().predict(raw, verbose=0)["ids"]
+    found = predict(ids=ids)["probability"].numpy().ravel()
+    same = users % TASTES == items % TASTES
+    return float(found[same].mean()), float(found[~same].mean())
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+@pytest.mark.parametrize("sampler", ["popularity", "uniform"])
+def test_the_command_line_learns_from_what_happened_alone(
+    tmp_path: Path, sampler: str, protocol: str
+) -> None:
+    file, folder = write(tmp_path / "a.csv", 3000), tmp_path / "c"
+    told = [
+        "train", "--data", file, "--valid", file, "--model", "fm", "--embedding-dim", 4,
+        "--vocabulary", "item", "--negatives", f"item=4:sampler={sampler}", "--epochs", 3,
+        "--batch-size", 100, "--lr", "0.05", "--checkpoint-dir", folder, "--json",
+        tmp_path / "r.json", "--protocol", protocol, "-q",
+    ]  # fmt: skip
+
+    def run(*words: Any) -> Any:
+        done = subprocess.run(
+            [str(PROGRAM), *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads((tmp_path / "r.json").read_text())
+
+    first = run(*told)
+    # The first rows have none of a value before them.
+    assert 3 * 14900 < first["rows"] <= 3 * 15000
+    # None are evaluated.
+    assert [one["rows"] for one in first["valid"]] == [3000] * 3
+    assert sr.data.DataSpec.of_dict(
+        json.loads((folder / "model.json").read_text())["data"]
+    ).negatives == sr.data.Negatives()  # fmt: skip
+    predict = sr.models.ModelDescription.load(folder).function(folder)
+    liked, others = likes(predict, sr.features.from_model(folder))
+    assert liked > 2 * others
+    # The file of the run has it.
+    again = run("train", "--config", folder / "run.toml", "--checkpoint-dir", tmp_path / "d",
+                "--epochs", 1)  # fmt: skip
+    assert 14900 < again["rows"] == first["rows"] // 3
+
+
+def test_fit_takes_negatives_and_evaluates_without(
+    tmp_path: Path, cluster: sr.LocalCluster
+) -> None:
+    file = write(tmp_path / "a.csv", 1000)
+    negatives = sr.data.Negatives("item", 2, "uniform")
+    data = sr.data.csv(str(file), vocabularies=["item"], negatives=negatives)
+    assert sr.data.DataSpec.from_json(data.to_json()) == data
+    model = sr.models.build("fm", data, embedding_dim=4)
+    result = model.fit(data, cluster=cluster, validation=data, epochs=2, verbose=False)
+    assert result.rows == 2 * 3000 and [one.rows for one in result.validation] == [1000] * 2
+    assert model.evaluate(data).rows == 1000
+    assert model.predict(data).shape == (1000,)
+    features = sr.features.Features(data)
+    assert features.csv(str(file), negatives=negatives).inspect().fields == 2
+    with pytest.raises(sr.errors.InvalidArgumentError, match="no categorical column 'price'"):
+        sr.data.csv(str(file), negatives=sr.data.Negatives("price", 1)).inspect()
+    with pytest.raises(sr.errors.InvalidArgumentError, match="which is a class"):
+        sr.models.build("lr", data, loss="sparse_categorical_crossentropy", classes=3)

@@ -4,6 +4,7 @@ trains goes on."""
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -111,9 +112,53 @@ def test_a_ps_killed_under_load_comes_back_with_the_cut(
     assert f"/job:ps/replica:0/task:{task} was lost and is back: 1 variables of 1 rows" in line
     (back,) = it.coordinator.restored
     assert back.step_in_checkpoint == 40 and back.lost_steps is not None
+    # Each function pushes once; what had been is not more than what is counted at last.
+    assert back.lost_pushes is not None and 0 <= back.lost_pushes <= back.lost_steps + 2
     # What ended before it was lost, and was not in the checkpoint.
     assert found[task] >= 440 - back.lost_steps
     assert it.coordinator.metrics()["retried"] >= 0
+
+
+def test_pushes_and_rows_that_are_lost_are_said(
+    train: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = train()
+    strategy = it.coordinator.strategy
+    with strategy.scope():
+        table = sr.Variable(sr.ones([30, 4]), name="table")  # After three others: on ps 0.
+        optimizer = keras.optimizers.SGD(0.1)
+    everything = sr.train.Checkpoint(counts=it.counts, table=table, optimizer=optimizer)
+    manager = sr.train.CheckpointManager(everything, tmp_path / "tables", max_to_keep=2)
+
+    @sr.function
+    def step() -> None:
+        with sr.GradientTape() as tape:
+            loss = sr.reduce_sum(sr.nn.embedding_lookup(table, [1, 2, 7]))
+        optimizer.apply_gradients([(tape.gradient(loss, table), table)])
+        it.counts[0].assign_add(1.0)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            it.coordinator.schedule(step)
+        it.coordinator.join(PATIENCE_S)
+
+    it.coordinator.restore_from(manager)
+    run(2)
+    manager.save()
+    run(5)
+    it.coordinator._recovery._unsaved.look()
+    with caplog.at_level(logging.WARNING):
+        it.replace(0)
+        assert it.values()[0] == 2.0
+    (back,) = it.coordinator.restored
+    assert back.lost_steps == 5 and back.pushed is not None
+    assert list(back.pushed.rows_of.values()) == [15] and back.lost_rows == 15
+    assert back.lost_pushes is not None and back.lost_pushes >= 10
+    (line,) = [each.message for each in caplog.records if "was lost and is back" in each.message]
+    assert re.search(
+        r"what 5 steps pushed to them, 2 to 7: at least 1[05] pushes, with 15 rows of tables "
+        r"\(table[^ ]*: 15\); others", line
+    ), line  # fmt: skip
 
 
 def test_the_coordinator_restores_a_ps_that_it_reads(train: Any) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sidereal import (
     _compare_command,
     _config_file,
     _evaluate_command,
+    _plot,
     _predict_command,
     _runs_command,
 )
@@ -206,13 +207,14 @@ def test_fit_ends_with_the_best_weights(cluster: sr.LocalCluster) -> None:
     data, worse = columns(512, 1), columns(256, 2, flipped=True)
     del data["user"]
     model = small_model()
-    result = model.fit(data, cluster=cluster, validation=worse, group="user", epochs=9, patience=2,
-                       batch_size=32, verbose=False)  # fmt: skip
+    result = model.fit(data, cluster=cluster, validation=worse, metrics_by="user", epochs=9,
+                       patience=2, batch_size=32, verbose=False)  # fmt: skip
     assert (result.epochs, result.best_epoch, result.restored_best) == (3, 1, True)
     assert model.evaluate(worse).auc == result.validation[0].auc
     other = small_model()
-    result = other.fit(data, cluster=cluster, validation=worse, group="user", epochs=9, patience=2,
-                       restore_best_weights=False, batch_size=32, verbose=False)  # fmt: skip
+    result = other.fit(data, cluster=cluster, validation=worse, metrics_by="user", epochs=9,
+                       patience=2, restore_best_weights=False, batch_size=32,
+                       verbose=False)  # fmt: skip
     assert (result.best_epoch, result.restored_best) == (1, False)
     assert other.evaluate(worse).auc == result.validation[-1].auc
     with pytest.raises(sr.errors.InvalidArgumentError, match="there is no validation"):
@@ -225,7 +227,7 @@ def test_fit_ends_with_the_best_weights(cluster: sr.LocalCluster) -> None:
 def test_epochs_have_figures_of_rows_and_groups(cluster: sr.LocalCluster, capfd: Any) -> None:
     data, valid = columns(512, 1), columns(256, 2)
     model = small_model()
-    result = model.fit(data, cluster=cluster, validation=valid, group="user", epochs=2,
+    result = model.fit(data, cluster=cluster, validation=valid, metrics_by="user", epochs=2,
                        record_losses=True, batch_size=32)  # fmt: skip
     found = result.validation[-1]
     scores, labels = model.predict(valid).astype(np.float64), valid["label"]
@@ -254,7 +256,66 @@ def test_epochs_have_figures_of_rows_and_groups(cluster: sr.LocalCluster, capfd:
     assert re.search(r"validation auc .*grouped auc .*training loss", capfd.readouterr().err)
     without = model.evaluate(valid)
     assert math.isnan(without.grouped_auc) and math.isnan(without.training_loss)
-    assert model.evaluate(valid, group="user").grouped_auc == found.grouped_auc
+    assert model.evaluate(valid, metrics_by="user").grouped_auc == found.grouped_auc
+
+
+def test_without_validation_data_epochs_have_their_training_loss(
+    cluster: sr.LocalCluster, capfd: Any
+) -> None:
+    data, heard = columns(500, 1), []
+    del data["user"]
+    model = small_model()
+    result = model.fit(data, cluster=cluster, epochs=3, record_losses=True, batch_size=32,
+                       on_progress=lambda now: heard.append(now.training_losses))  # fmt: skip
+    steps = len(result.losses) // 3
+    assert not result.validation and len(result.training_losses) == 3
+    for epoch, loss in enumerate(result.training_losses):
+        own = result.losses[epoch * steps : (epoch + 1) * steps]
+        assert loss == pytest.approx(own.mean(), rel=1e-4)
+    assert heard[-1] == result.training_losses
+    told = re.findall(r"epoch (\d)/3: training loss ([\d.]+)", capfd.readouterr().err)
+    assert told == [(str(i + 1), f"{loss:.4f}") for i, loss in enumerate(result.training_losses)]
+
+
+def test_lanes_that_end_epochs_at_other_times_make_one_loss(
+    clusters: Callable[..., sr.LocalCluster],
+) -> None:
+    data = columns(900, 1)
+    del data["user"]
+    running = clusters(workers=2, worker_lanes=2, in_process=True)
+    result = small_model().fit(data, cluster=running, epochs=6, batch_size=16, verbose=False)
+    assert len(result.training_losses) == 6 and result.steps == 6 * 4 * 15
+    assert result.training_losses[-1] < result.training_losses[0] < 0.8
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_training_without_validation_data_tells_its_epochs(
+    files: Path, tmp_path: Path, capsys: Any, protocol: str
+) -> None:
+    told = train("--data", files / "train.csv", "--epochs", 3, *SMALL, "--protocol", protocol,
+                 "--losses", "all.txt", "--checkpoint-dir", "run", "--save-every", "10steps",
+                 "--json", "out.json", "--tensorboard", "events", folder=tmp_path)  # fmt: skip
+    found = json.loads((tmp_path / "out.json").read_text())["training_losses"]
+    every = losses(tmp_path, "all.txt")
+    steps = len(every) // 3
+    assert len(found) == 3 and len(every) == 3 * steps
+    for epoch, loss in enumerate(found):
+        own = every[epoch * steps : (epoch + 1) * steps]
+        assert loss == pytest.approx(np.mean(own), rel=1e-4)
+        assert f"epoch {epoch + 1}: training loss {loss:.4f}" in told
+    run = _runs_command.RunFile.load(tmp_path / "run")
+    assert run.facts["training_loss"] == pytest.approx(found[-1], rel=1e-6)
+    assert _runs_command.main([str(tmp_path / "run")]) == 0
+    assert f"{run.facts['training_loss']:.6g}" in capsys.readouterr().out
+    (curves,) = _plot.runs_of(str(tmp_path / "out.json")).values()
+    assert [point.value for point in curves["training_loss"]] == found
+    (curves,) = _plot.runs_of(str(tmp_path / "events")).values()
+    assert [point.value for point in curves["train/training_loss"]] == pytest.approx(found)
+    # What another process has trained is not known here.
+    told = train("--data", files / "train.csv", "--epochs", 4, *SMALL, "--protocol", protocol,
+                 "--checkpoint-dir", "run", "--json", "out.json", folder=tmp_path)  # fmt: skip
+    found = json.loads((tmp_path / "out.json").read_text())["training_losses"]
+    assert found[:3] == [None] * 3 and found[3] > 0 and "epoch 4: training loss" in told
 
 
 def test_groups_of_files_are_those_of_a_column(files: Path, tmp_path: Path) -> None:
@@ -273,7 +334,7 @@ def test_groups_of_files_are_those_of_a_column(files: Path, tmp_path: Path) -> N
 def test_a_group_that_is_no_column_is_told(cluster: sr.LocalCluster) -> None:
     data = columns(64, 1)
     with pytest.raises(sr.errors.InvalidArgumentError, match=r"grouped by 'x'.*ids, label, user"):
-        small_model().fit(data, cluster=cluster, validation=data, group="x", verbose=False)
+        small_model().fit(data, cluster=cluster, validation=data, metrics_by="x", verbose=False)
 
 
 def test_a_high_loss_of_fit_names_the_column(cluster: sr.LocalCluster, capfd: Any) -> None:

@@ -122,6 +122,12 @@ def test_the_variables_of_deeprec_are_read_and_reported(
     assert " settings " not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_servers_that_nobody_set_up_say_nothing_of_settings(protocol: str, capfd: Any) -> None:
+    with sr.LocalCluster(in_process=True, protocol=protocol):
+        assert capfd.readouterr().err == ""
+
+
 def test_lanes_keep_to_processors_that_they_claim(
     started: list[sr.train.Server], capfd: Any
 ) -> None:

@@ -17,6 +17,7 @@ from session_servers import PATIENCE_S
 
 import sidereal as sr
 from sidereal import _description, errors
+from sidereal.checkpoint_management import update_checkpoint_state
 from sidereal.serving._models import VersionsSource
 
 
@@ -98,7 +99,8 @@ def test_versions_are_swapped_while_requests_go_on(tmp_path: Path) -> None:
         for told in load.told:
             # Never an older one again.
             assert told == sorted(told) and set(told) <= {1, 2, 3} and told[-1] == 3
-        assert states(server) == {"3": "AVAILABLE", "2": "END", "1": "END"}
+        # The one before ends once it has answered.
+        until(lambda: states(server) == {"3": "AVAILABLE", "2": "END", "1": "END"})
         status, why = server.refusal("/v1/models/models/versions/1:predict", {"instances": [1]})
         assert status == 404 and "version 3 is served" in why
         # Taken away, the one below it is served again.
@@ -115,7 +117,10 @@ def test_a_version_that_is_damaged_is_named_and_the_old_one_served(tmp_path: Pat
     put(models, 1, 1)
     with ModelServer("--model", models, "--poll-s", 0.05) as server:
         good = (models / "1" / "model.srsm").read_bytes()
-        (models / "2.srsm").write_bytes(good[: len(good) // 2])
+        # Moved there, or the server may find an empty file before.
+        half = tmp_path / "half.srsm"
+        half.write_bytes(good[: len(good) // 2])
+        os.replace(half, models / "2.srsm")
         until(lambda: states(server) == {"2": "END", "1": "AVAILABLE"})
         (said, _) = server.get("/v1/models/models")["model_version_status"]
         assert "2.srsm" in said["status"]["error_message"]
@@ -175,12 +180,17 @@ def test_checkpoints_of_a_training_are_followed(tmp_path: Path) -> None:
         # The logit has the other sign.
         np.testing.assert_allclose(np.add(before, after), 1, atol=1e-5)
         assert abs(np.subtract(before, after)) > 1e-3
-        # One that lost its data is passed over.
-        prefix = write_checkpoint(folder / "model.ckpt-300", values)
-        for file in folder.glob("model.ckpt-300.data-*"):
-            file.write_bytes(b"short")
+        # One that lost its data is passed over. It never was whole there, where it might be served.
+        aside = tmp_path / "aside"
+        aside.mkdir()
+        write_checkpoint(aside / "model.ckpt-300", values)
+        for file in sorted(aside.glob("model.ckpt-300.*")):  # The index is the last.
+            if ".data-" in file.name:
+                file.write_bytes(b"short")
+            os.rename(file, folder / file.name)
+        update_checkpoint_state(folder, str(folder / "model.ckpt-300"))
         until(lambda: "300" in states(server) or bool(server.said()))
         assert server.predict(path, row)["predictions"] == [after]
-        assert prefix.endswith("300") and states(server)["250"] == "AVAILABLE"
+        assert states(server)["250"] == "AVAILABLE"
     with ModelServer("--model", folder, "--checkpoint", folder / "model.ckpt-100") as server:
         assert server.predict(path, row)["predictions"] == [before]

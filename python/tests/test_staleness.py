@@ -4,9 +4,12 @@ sessions differ most, and the hook that writes it."""
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from event_files import accumulated, values_of
 from strategies import cluster_fixture
@@ -14,8 +17,9 @@ from strategies import cluster_fixture
 import sidereal.v1 as tf
 from sidereal import SecurityOptions
 from sidereal._native import StatusClient
+from sidereal._staleness import Staleness
 
-cluster = cluster_fixture(1, 1, ["grpc", "star_server"])
+cluster = cluster_fixture(1, 2, ["grpc", "star_server"])
 
 PATIENCE_S = 60.0
 
@@ -23,10 +27,10 @@ PATIENCE_S = 60.0
 class Model:
     """A table, and two steps that pull rows and push: one waits between for the program."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, worker: int = 0) -> None:
         with tf.device("/job:ps/task:0"):
             self.table = tf.get_variable(name, [10, 4], initializer=tf.zeros_initializer())
-        with tf.device("/job:worker/task:0"):
+        with tf.device(f"/job:worker/task:{worker}"):
             self.pulled = tf.FIFOQueue(10, tf.float32, [[]])
             self.goes_on = tf.FIFOQueue(10, tf.float32, [[]])
             optimizer = tf.train.AdagradOptimizer(0.1)
@@ -48,13 +52,28 @@ class Model:
         return optimizer.apply_gradients([(grad, self.table)], step)
 
 
-def counted(cluster: dict[str, list[str]], table: str) -> tuple[int, list[Any]]:
-    """The sum, and how many there were of which size."""
-    client = StatusClient.create(
-        f"grpc://{cluster['worker'][0]}", SecurityOptions()._to_native(), PATIENCE_S
-    )
-    found = {name: (total, buckets) for name, total, buckets in client.staleness(PATIENCE_S)}
-    return found.get(table, (0, []))
+def client_of(cluster: dict[str, list[str]]) -> StatusClient:
+    target = f"grpc://{cluster['worker'][0]}"
+    return StatusClient.create(target, SecurityOptions()._to_native(), PATIENCE_S)
+
+
+def counted(cluster: dict[str, list[str]], table: str) -> dict[str, tuple[int, list[Any]]]:
+    """By worker, the sum and how many there were of which size."""
+    return {
+        worker: (total, buckets)
+        for name, worker, total, buckets in client_of(cluster).staleness(PATIENCE_S)
+        if name == table
+    }
+
+
+def wait_for(told: Callable[[], Any], wanted: Any) -> None:
+    """Until servers, which hear a little later that a session was closed, say what is wanted."""
+    until = time.monotonic() + PATIENCE_S
+    while (found := told()) != wanted:
+        assert time.monotonic() < until, found
+
+
+ONE, OTHER = (f"/job:worker/replica:0/task:{task}" for task in range(2))
 
 
 def test_pushes_of_others_since_the_pull_are_counted(cluster: dict[str, list[str]]) -> None:
@@ -64,7 +83,7 @@ def test_pushes_of_others_since_the_pull_are_counted(cluster: dict[str, list[str
         with tf.Session(target) as session:
             session.run(tf.global_variables_initializer())
             session.run(model.fast)  # Nobody had counted before.
-            assert counted(cluster, "counted") == (0, [])
+            assert counted(cluster, "counted") == {}
             slow = threading.Thread(target=lambda: session.run(model.slow))
             slow.start()
             session.run(model.wait)
@@ -74,8 +93,75 @@ def test_pushes_of_others_since_the_pull_are_counted(cluster: dict[str, list[str
             slow.join(PATIENCE_S)
             assert not slow.is_alive()
             session.run(model.fast)
-    # The last one has pulled after all of them.
-    assert counted(cluster, "counted") == (3, [(0, 0, 4), (3, 3, 1)])
+            # The last one has pulled after all of them.
+            assert counted(cluster, "counted") == {ONE: (3, [(0, 0, 4), (3, 3, 1)])}
+
+
+def test_who_pushes_is_told_apart_as_long_as_it_is_there(cluster: dict[str, list[str]]) -> None:
+    targets = [f"grpc://{address}" for address in cluster["worker"]]
+    models, initializers = [], []
+    graphs = [tf.Graph(), tf.Graph()]
+    for worker, graph in enumerate(graphs):
+        with graph.as_default():
+            models.append(Model("shared", worker))
+            initializers.append(tf.global_variables_initializer())
+    one, other = (tf.Session(target, graph) for target, graph in zip(targets, graphs))
+    with other:
+        other.run(initializers[1])
+        with one:
+            one.run(initializers[0])
+            one.run(models[0].fast)  # Nobody had counted before.
+            slow = threading.Thread(target=lambda: one.run(models[0].slow))
+            slow.start()
+            one.run(models[0].wait)
+            for _ in range(2):
+                other.run(models[1].fast)
+            one.run(models[0].let)
+            slow.join(PATIENCE_S)
+            assert not slow.is_alive()
+            assert counted(cluster, "shared") == {
+                ONE: (2, [(2, 2, 1)]),
+                OTHER: (0, [(0, 0, 2)]),
+            }
+        # What it counted that has gone is others'.
+        wait_for(
+            lambda: counted(cluster, "shared"), {"": (2, [(2, 2, 1)]), OTHER: (0, [(0, 0, 2)])}
+        )
+    wait_for(lambda: counted(cluster, "shared"), {"": (2, [(0, 0, 2), (2, 2, 1)])})
+    # It is told apart again when it comes back.
+    with tf.Session(targets[0], graphs[0]) as again:
+        again.run(models[0].fast)
+        assert counted(cluster, "shared")[ONE] == (0, [(0, 0, 1)])
+
+
+def test_pushes_and_rows_that_are_in_no_checkpoint_are_counted(
+    cluster: dict[str, list[str]], tmp_path: Path
+) -> None:
+    def unsaved() -> dict[str, tuple[int, int]]:
+        return {
+            table: (pushes, rows)
+            for task, _, table, pushes, rows in client_of(cluster).unsaved(PATIENCE_S, "ps")
+            if table == "kept" and task == "/job:ps/replica:0/task:0"
+        }
+
+    with tf.Graph().as_default():
+        model = Model("kept")
+        saver = tf.train.Saver()
+        with tf.Session(f"grpc://{cluster['worker'][0]}") as session:
+            session.run(tf.global_variables_initializer())
+            assert unsaved() == {}, "values are no pushes"
+            for pushes in (1, 2, 3):
+                session.run(model.fast)
+                assert unsaved() == {"kept": (pushes, 2 * pushes)}
+            saver.save(session, str(tmp_path / "model"))
+            assert unsaved() == {"kept": (0, 0)}
+            session.run(model.fast)
+            assert unsaved() == {"kept": (1, 2)}
+    # The counter of steps is on a worker, and no table.
+    of_workers = client_of(cluster).unsaved(PATIENCE_S, "worker")
+    assert [(task, table, rows) for task, _, table, _, rows in of_workers] == [
+        (ONE, "", 0), (OTHER, "", 0),
+    ]  # fmt: skip
 
 
 def test_a_hook_writes_what_came_since_the_last_time(
@@ -92,8 +178,8 @@ def test_a_hook_writes_what_came_since_the_last_time(
                 session.run(model.fast)
     tf.summary.FileWriterCache.clear()
     found = accumulated(tmp_path)
-    assert values_of(found, "staleness/hooked") == [(5, 0.0), (9, 0.0), (10, 0.0)]
-    histograms = values_of(found, "histogram_of_staleness/hooked")
+    assert values_of(found, "staleness/hooked/worker_0") == [(5, 0.0), (9, 0.0), (10, 0.0)]
+    histograms = values_of(found, "histogram_of_staleness/hooked/worker_0")
     assert [(step, rows.tolist()) for step, rows in histograms] == [
         (5, [[0, 1, 4]]), (9, [[0, 1, 4]]), (10, [[0, 1, 1]]),
     ]  # fmt: skip
@@ -105,3 +191,30 @@ def test_what_a_hook_cannot_be() -> None:
             tf.train.StalenessHook("grpc://x", output_dir="logs", **wrong)
     with pytest.raises(ValueError, match="exactly one of output_dir and summary_writer"):
         tf.train.StalenessHook("grpc://x")
+
+
+def means_of(summaries: Iterable[Any]) -> list[float]:
+    values = [value for summary in summaries for value in summary.value]
+    return [
+        float(np.frombuffer(value.tensor.tensor_content, "f4")[0])
+        for value in values
+        if not value.tag.startswith("histogram_of_")
+    ]
+
+
+def test_the_mean_is_that_of_the_same_worker() -> None:
+    """A worker whose session begins anew is counted from nothing, and not below it."""
+
+    class Said:
+        figures: list[Any]
+
+        def staleness(self, _: float) -> list[Any]:
+            return self.figures
+
+    staleness = Staleness("grpc://localhost:1")
+    said = Said()
+    staleness._client = said  # type: ignore[assignment]
+    said.figures = [("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
+    assert means_of(staleness.summaries()) == [3.0]
+    said.figures = [("w", "/job:worker/task:0", 8, [(2, 2, 4)])]
+    assert means_of(staleness.summaries()) == [2.0]

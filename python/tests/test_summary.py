@@ -221,7 +221,7 @@ def test_without_the_package_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard.summary.writer", None)
-    with pytest.raises(errors.UnavailableError, match=r"pip install '.\[tensorboard\]'"):
+    with pytest.raises(errors.UnavailableError, match="pip install tensorboard"):
         summary.create_file_writer(tmp_path)
 
 

@@ -92,3 +92,69 @@ def test_builders_have_the_versions_of_the_setup(wheel: ModuleType) -> None:
     assert len(lines) == len(wheel.BUILDERS) and all("==" in line for line in lines)
     with pytest.raises(wheel.WheelError, match="does not have all of"):
         wheel.pinned(["no-such-package"])
+
+
+def test_a_define_takes_the_place_of_the_tools_own(wheel: ModuleType) -> None:
+    assert "cmake.define.SIDEREAL_MARCH=baseline" in wheel.settings_of([])
+    settings = wheel.settings_of(["SIDEREAL_MARCH=native", "SIDEREAL_PCH=OFF"])
+    assert [one for one in settings if "define" in one] == [
+        "cmake.define.SIDEREAL_MARCH=native", "cmake.define.SIDEREAL_PCH=OFF",
+    ]  # fmt: skip
+    with pytest.raises(wheel.WheelError, match="--define SIDEREAL_PCH: write NAME=VALUE"):
+        wheel.settings_of(["SIDEREAL_PCH"])
+
+
+def test_an_environment_without_packages_asks_no_index(
+    wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[object, ...]] = []
+
+    def run(*command: object) -> str:
+        ran.append(command)
+        Path(str(command[-1])).mkdir(parents=True, exist_ok=True)
+        return ""
+
+    monkeypatch.setattr(wheel, "ROOT", tmp_path)
+    monkeypatch.setattr(wheel, "run", run)
+    python = wheel.look_at(sys.executable)
+    home = wheel.environment_of(python, "check", [])
+    assert [command[1:3] for command in ran] == [("-m", "venv")]
+    assert wheel.environment_of(python, "check", []) == home and len(ran) == 1
+
+
+def test_a_wheel_is_checked_without_rights_and_without_a_network(
+    wheel: ModuleType, tmp_path: Path
+) -> None:
+    python = wheel.look_at(sys.executable)
+    seen = """if True:
+        import os, socket
+        print(os.getuid(), [name for _, name in socket.if_nameindex()], os.access("/usr", os.W_OK),
+              os.path.exists("/sys"), sorted(os.environ))
+    """
+    found = Path(python.prefix) / "bin" / "python3"
+    (said,) = wheel.in_root(Path("/"), tmp_path, python, found, "-c", seen)
+    assert said.startswith("1000 ['lo'] False False ['HOME'"), said
+    with pytest.raises(wheel.WheelError, match="ended with 3"):
+        wheel.in_root(Path("/"), tmp_path, python, "/bin/sh", "-c", "exit 3")
+
+
+@pytest.mark.parametrize("extra, missing, use", [
+    ("plot", "matplotlib", "from sidereal import _plot; _plot.draw({}, [], None)"),
+    ("ray", "ray", "import sidereal._launch_ray"),
+    ("serving", "uvloop", "from sidereal import _serve_model_command as it; it._modules()"),
+    ("tensorboard", "tensorboard", "from sidereal import _tensorboard; _tensorboard.modules()"),
+])  # fmt: skip
+def test_what_is_missing_is_told_with_packages_that_any_installation_can_get(
+    extra: str, missing: str, use: str
+) -> None:
+    """A wheel is installed from a file, so that no command with Sidereal's own name finds them."""
+    (listed,) = re.findall(rf"^{extra} = \[(.*?)\]$", (ROOT / "pyproject.toml").read_text(),
+                           re.M | re.S)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['{missing}'] = None; {use}"],
+        capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode != 0
+    told = re.search(r": pip install ([\w -]+) \(", done.stderr)
+    assert told is not None, done.stderr
+    assert sorted(told[1].split()) == sorted(re.findall(r'"([\w-]+)', listed))

@@ -37,6 +37,7 @@ enum MethodNumber : uint8_t {
   kListDevices,
   kRunLoop,
   kRunClosures,
+  kEndLease,
   kGetStatus,
   kAttach,
   kRunProgram,
@@ -440,6 +441,35 @@ Conversation clusters_that_are_refused() {
                     {grpc::StatusCode::FAILED_PRECONDITION, 0}});
 }
 
+/// A job that is taken over by another one, whose lease somebody ends.
+Conversation a_job_that_is_taken_over() {
+  Talk talk;
+  v1::CreateSessionRequest request;
+  request.set_version(service::kSessionVersion);
+  request.set_graph(ir::to_text(ir::Graph()));
+  v1::JobHolder* const holder = request.mutable_job()->mutable_holder();
+  holder->set_name("ads");
+  holder->set_user("alice");
+  holder->set_host("n7");
+  holder->set_pid(12);
+  holder->set_program("train.py");
+  talk.open(kCreateSession, request);
+  talk.open(kCreateSession, request);
+  request.mutable_job()->set_take_over(true);
+  talk.open(kCreateSession, request);
+  v1::EndLeaseRequest end;
+  end.set_lease(mark("SESSION1"));
+  end.mutable_why()->set_code(grpc::StatusCode::FAILED_PRECONDITION);
+  end.mutable_why()->set_message("enough");
+  talk.open(kEndLease, end);
+  talk.close_session();
+  return talk.with({{kOk, 1},
+                    {grpc::StatusCode::ALREADY_EXISTS, 0},
+                    {kOk, 1},
+                    {kOk, 1},
+                    {grpc::StatusCode::FAILED_PRECONDITION, 0}});
+}
+
 Conversation small_words() {
   Talk talk;
   v1::GetStatusRequest status;
@@ -478,6 +508,7 @@ std::map<std::string, Conversation> session_conversations() {
   return {{"a_graph_that_grows", a_graph_that_grows()},
           {"a_loop", a_loop()},
           {"a_program", a_program()},
+          {"a_job_that_is_taken_over", a_job_that_is_taken_over()},
           {"a_step", a_step()},
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
           {"closures", closures()},

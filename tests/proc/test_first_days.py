@@ -4,6 +4,7 @@ what they seem, results that must not be lost, and what an operator finds in the
 import contextlib
 import json
 import re
+import socket
 import subprocess
 
 import pytest
@@ -75,6 +76,87 @@ def test_a_training_that_diverges_ends_with_the_reason_in_the_results_too(run, c
     told = json.loads(result.read_text())
     assert told["error"]["code"] == "INVALID_ARGUMENT" and told["loss"] is None
     assert told["error"]["message"] in error
+
+
+def test_data_without_a_row_is_refused(run, clicks, tmp_path):
+    empty, result = tmp_path / "empty.csv", tmp_path / "r.json"
+    empty.write_text(clicks[0].read_text().splitlines()[0] + "\n")
+    finished = run("train", "--data", empty, *SMALL, "--json", result)
+    assert f"there is no row to train on in {empty}" in error_of(finished)
+    assert json.loads(result.read_text())["error"]["code"] == "INVALID_ARGUMENT"
+    finished = run("train", "--data", clicks[0], *SMALL, "--test", empty, "--json", result)
+    assert f"there is no row to evaluate on in {empty}" in error_of(finished)
+    told = json.loads(result.read_text())
+    assert told["steps"] > 0 and told["test_auc"] is None  # What was learned is told all the same.
+
+
+def test_columns_of_other_files_may_stand_in_another_order(run, clicks, tmp_path):
+    turned, result = tmp_path / "turned.csv", tmp_path / "r.json"
+    rows = [row.split(",") for row in clicks[1].read_text().splitlines()]
+    turned.write_text("".join(",".join(reversed(row)) + "\n" for row in rows))
+    found = []
+    for test in (clicks[1], turned):
+        finished = run("train", "--data", clicks[0], *SMALL, "--test", test, "--json", result)
+        assert finished.returncode == 0, finished.stderr
+        found.append(json.loads(result.read_text())["test_auc"])
+    assert found[1] == pytest.approx(found[0], abs=0.01) and found[0] > 0.6
+
+
+@pytest.mark.parametrize("label, said", [
+    ("<=50K", "is not a number; give every row a 0 or 1 as label, or say which labels are 1: "
+     "--positive TEXT"),
+    ("4", "is neither 0 nor 1; give every row a 0 or 1 as label, or say which labels are 1: "
+     "--label 'COLUMN>=4'"),
+])
+def test_labels_that_are_something_else_are_answered_with_the_option(run, tmp_path, label, said):
+    file = tmp_path / "x.csv"
+    file.write_text(f"click,price,user\n0,1,u1\n{label},2,u2\n")
+    error = error_of(run("train", "--data", file, *SMALL))
+    assert f"x.csv:3: the label '{label}' {said}" in error
+
+
+def test_an_error_of_a_worker_is_told_once(run, clicks):
+    with open(clicks[0], "a") as file:
+        file.write("maybe,0.5,v1,v2,v3\n")
+    finished = run("train", "--data", clicks[0], *SMALL)
+    error = error_of(finished)
+    assert "the label 'maybe'" in error and "127.0.0.1:" not in error
+    assert finished.stderr.count("maybe") == 1, finished.stderr
+
+
+def test_help_shows_the_options_that_a_command_uses(run):
+    shown = run("graph", "dump", "--help").stdout
+    assert "--ps N" in shown and "--cluster" in shown
+    for other in ("secret", "--cert", "processes to start", "TEXT:{"):
+        assert other not in shown
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_servers_of_a_cluster_are_trained_on(run, program, clicks, tmp_path, protocol):
+    with socket.socket() as one, socket.socket() as two:
+        for free in (one, two):
+            free.bind(("127.0.0.1", 0))
+        ports = [free.getsockname()[1] for free in (one, two)]
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({
+        job: [f"127.0.0.1:{port}"] for job, port in zip(("ps", "worker"), ports)}))
+    started = []
+    try:
+        for job in ("ps", "worker"):
+            started.append(subprocess.Popen(
+                [program, "serve", "--job", job, "--task", "0", "--cluster", file,
+                 "--protocol", protocol],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+            assert started[-1].stdout.readline().strip() == f"127.0.0.1:{ports[len(started) - 1]}"
+        finished = run("train", "--data", clicks[0], *SMALL, "--cluster", file,
+                       "--protocol", protocol)
+        assert finished.returncode == 0, finished.stderr
+        assert "trained on 8000 rows" in finished.stdout
+    finally:
+        for server in started:
+            server.kill()
+            server.wait()
+            server.stdout.close()
 
 
 def test_validation_is_shown_while_the_training_goes_on(program, clicks):

@@ -17,6 +17,7 @@ MODELS = ["lr"] if SANITIZED else ["lr", "fm", "deepfm"]
 DEADLINE_S = 1200
 
 
+@pytest.mark.slow
 def test_models_reach_the_test_auc_published_for_frappe(program, tmp_path):
     if not DATA.is_dir() and os.environ.get("CI") != "true":
         pytest.skip("skipped: no data")

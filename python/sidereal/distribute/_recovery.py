@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native, errors, v1
 from .._lost import RestoredTask, size_of
+from .._unsaved import UnsavedPushes
 from ..checkpoint import parts_elsewhere
 from ..checkpoint_manager import CheckpointManager
 from . import _cluster_checkpoint
@@ -85,6 +86,7 @@ class Recovery:
         #: Of each checkpoint, how many functions had ended when it was begun.
         self._done: dict[str, int] = {}
         self._holders = {task: self._holder(task) for task in strategy._ps}
+        self._unsaved = UnsavedPushes(strategy._target_of_status(), ["ps"])
         #: All that came back, the latest last.
         self.restored: list[RestoredTask] = []
         before = strategy._session
@@ -98,6 +100,7 @@ class Recovery:
     def end(self) -> None:
         """Restores nothing any more: losses are raised."""
         self._native = None
+        self._unsaved.close()
         strategy = self._strategy
         if isinstance(strategy._session, RecoveringSession):
             strategy._session = strategy._session.inner
@@ -232,7 +235,7 @@ class Recovery:
         done = RestoredTask(
             name, tuple(variable.name for variable in variables), rows, size, prefix,
             time.monotonic() - begin, None if saved is None else self._count_done(), saved,
-            tuple(variable.name for variable in anew),
+            tuple(variable.name for variable in anew), pushed=self._unsaved.take_lost(name),
         )  # fmt: skip
         self.restored.append(done)
         done.say()

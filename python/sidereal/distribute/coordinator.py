@@ -286,7 +286,8 @@ class ClusterCoordinator:
     @property
     def restored(self) -> list[RestoredTask]:
         """The parameter servers that were lost and have their variables again, the latest last:
-        what each of them held, and how many functions had pushed to it what is lost."""
+        what each of them held, how many functions had pushed to it what is lost, and how many
+        pushes and rows that is at least."""
         return [] if self._recovery is None else list(self._recovery.restored)
 
     # --- What each worker has.

@@ -37,8 +37,8 @@ class TensorBoard(Callback):
     profile_batch: the number of a batch from 1 on, or (first, last): what runs in this process
         meanwhile, as train/batch_FIRST.trace.json for Chrome's trace viewer. 0: none.
     write_staleness: on parameter servers, how many changes of other steps came between what steps
-        pulled of a table and what they pushed: mean and histogram of what came since the last
-        time, after each epoch, and with `update_freq` after batches, a second apart at least.
+        pulled of a table and what they pushed, by worker: mean and histogram of what came since the
+        last time, after each epoch, and with `update_freq` after batches, a second apart at least.
     embeddings_freq: every so many epochs, the tables of Embedding layers for the projector;
         embeddings_metadata: the file with the names of their rows, or a dict of such files by the
         names of layers.

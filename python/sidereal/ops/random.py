@@ -10,8 +10,9 @@ an op:
 * both: both.
 
 An op that runs again draws new values: at once, in every call; in a function, in every call of it
-and every turn of a loop. After set_seed(), calls at once repeat what they drew after the last
-set_seed() with that seed.
+and every turn of a loop. Each function counts its calls: equal ones draw the same, whatever else
+ran. After set_seed(), calls at once repeat what they drew after the last set_seed() with
+that seed.
 """
 
 from __future__ import annotations

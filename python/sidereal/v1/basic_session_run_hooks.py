@@ -306,8 +306,8 @@ class StepCounterHook(SessionRunHook):
 
 class StalenessHook(SessionRunHook):
     """Writes how old what steps compute with is, to `output_dir` or with `summary_writer`: of each
-    table of parameter servers, how many changes of other steps came between what steps pulled and
-    what they pushed; mean and histogram of what came since the last time.
+    table of parameter servers and each worker, how many changes of other steps came between what
+    steps pulled and what they pushed; mean and histogram of what came since the last time.
 
     target: of the server that is asked who is in the cluster, `server.target`. security: as that of
     the session.

@@ -88,6 +88,9 @@ class ConfigProto:
     isolate_session_state: whether a session on a server has variables of its own.
     state_group: variables on servers are those of all sessions that say the same name, from the
         first to the last of them; "": those of all sessions that say none.
+    lease_name: the session is the job of that name on its cluster, of which one runs at a time: if
+        another program runs it, AlreadyExistsError says who, and since when. "": it is none.
+    take_over: with lease_name, the one that runs ends, and this session takes its place.
     intra_op_parallelism_threads: threads that may work on one op; 0: as sidereal.config says.
     inter_op_parallelism_threads: taken and not used: a task runs one op at a time.
     compute_dtype: what products of float32 matrices are computed in; see sidereal.function().
@@ -112,6 +115,8 @@ class ConfigProto:
         operation_timeout_in_ms: int = 0,
         isolate_session_state: bool = False,
         state_group: str = "",
+        lease_name: str = "",
+        take_over: bool = False,
         intra_op_parallelism_threads: int = 0,
         inter_op_parallelism_threads: int = 0,
         use_per_session_threads: bool = False,
@@ -131,6 +136,10 @@ class ConfigProto:
         self.operation_timeout_in_ms = _count("operation_timeout_in_ms", operation_timeout_in_ms)
         self.isolate_session_state = bool(isolate_session_state)
         self.state_group = str(state_group)
+        self.lease_name = str(lease_name)
+        self.take_over = bool(take_over)
+        if self.take_over and not self.lease_name:
+            raise ValueError("take_over is True and there is no lease_name of what is taken over")
         self.intra_op_parallelism_threads = _count(
             "intra_op_parallelism_threads", intra_op_parallelism_threads
         )

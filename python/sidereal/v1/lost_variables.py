@@ -12,6 +12,8 @@ from typing import Any
 from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
 from .._lost import RestoredTask, size_of
+from .._unsaved import UnsavedPushes
+from ..device_spec import DeviceSpec
 from .graph import Graph, get_default_graph, group, placeholder
 from .saveable import by_task, restore_objects, saved_of
 from .saver import Saver
@@ -42,9 +44,11 @@ class LostVariables:
                 print(task)
 
     saver: what the checkpoints are written by; one of all variables, if absent.
+    target: of a server of the cluster, `server.target`: those with variables are asked meanwhile
+        what is in no checkpoint, so that it is known how many pushes and rows are lost.
     """
 
-    def __init__(self, saver: Saver | None = None) -> None:
+    def __init__(self, saver: Saver | None = None, *, target: str = "") -> None:
         graph = get_default_graph()
         given = None if saver is None else saver._var_list
         self._entries, self._objects = saved_of(given)
@@ -53,6 +57,15 @@ class LostVariables:
             with graph.name_scope("lost_variables"):
                 self._prefix = placeholder("string", [], "prefix")
                 self._tasks = list(self._tasks_of(graph))
+        self._unsaved: UnsavedPushes | None = None
+        jobs = [_job_of(task.name) for task in self._tasks]
+        if target and any(jobs):
+            self._unsaved = UnsavedPushes(target, filter(None, jobs))
+
+    def _close(self) -> None:
+        """Asks servers no more."""
+        if self._unsaved is not None:
+            self._unsaved.close()
 
     def _tasks_of(self, graph: Graph) -> Iterator[_Task]:
         objects = by_task(self._objects, lambda each: each.device)
@@ -110,9 +123,12 @@ class LostVariables:
             [variable.dtype.itemsize for variable in task.variables],
         )
         names = tuple(variable.op.name for variable in task.variables)
+        pushed = None
+        if self._unsaved is not None:
+            pushed = self._unsaved.take_lost(_full_name(task.name))
         done = RestoredTask(
             task.name, names, rows, size, prefix, seconds, step, saved,
-            step_is_last_read=step_is_last_read,
+            step_is_last_read=step_is_last_read, pushed=pushed,
         )  # fmt: skip
         done.say()
         return done
@@ -139,3 +155,14 @@ class LostVariables:
     def _step_in(self, prefix: str) -> int | None:
         name = next((entry.name for entry in self._entries if entry.variable is self._step), None)
         return None if name is None else int(_native.CheckpointReader(prefix).read(name))
+
+
+def _job_of(task: str) -> str:
+    """The job of "/job:ps/task:1"; "" without one."""
+    return DeviceSpec.from_string(task).job or ""
+
+
+def _full_name(task: str) -> str:
+    """As tasks call themselves: "/job:ps/replica:0/task:1"."""
+    spec = DeviceSpec.from_string(task)
+    return f"/job:{spec.job}/replica:{spec.replica or 0}/task:{spec.task or 0}"

@@ -205,6 +205,11 @@ class _CoordinatedSessionCreator:
     def max_wait_secs(self) -> float:
         return getattr(self._creator, "max_wait_secs", SessionCreator.max_wait_secs)
 
+    def end(self) -> None:
+        """No session is made any more."""
+        if isinstance(self._creator, SessionCreator):
+            self._creator._end()
+
     def create_session(self) -> _CoordinatedSession:
         self.session = session = self._creator.create_session()
         # No error of a thread is a good end: who runs decides that.
@@ -400,6 +405,7 @@ class _MonitoredSession:
                 self._inner.close()
             finally:
                 self._inner = None
+                self._creator.end()
                 self._creator.session = None
                 self._creator.coord = None
                 if not self._graph_was_finalized:

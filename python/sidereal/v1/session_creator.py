@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from .config import ConfigProto
@@ -22,6 +23,9 @@ class SessionCreator:
     def create_session(self) -> Session:
         """A session that is ready for training."""
         raise NotImplementedError(f"{type(self).__name__}.create_session()")
+
+    def _end(self) -> None:
+        """No session is made any more."""
 
 
 class ChiefSessionCreator(SessionCreator):
@@ -69,7 +73,7 @@ class ChiefSessionCreator(SessionCreator):
         were lost."""
         if self._restores_lost and self._lost is None:
             with building():
-                self._lost = LostVariables(self._scaffold.saver)
+                self._lost = LostVariables(self._scaffold.saver, target=self._master)
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold)
@@ -89,7 +93,12 @@ class ChiefSessionCreator(SessionCreator):
             init_fn=None if init_fn is None else lambda session: init_fn(scaffold, session),
         )
         self._has_begun = True
+        self._config = _without_taking_over(self._config)
         return session
+
+    def _end(self) -> None:
+        if self._lost is not None:
+            self._lost._close()
 
     def _restore_lost(self, session: Session) -> None:
         assert self._lost is not None and self._checkpoint is not None
@@ -124,9 +133,20 @@ class WorkerSessionCreator(SessionCreator):
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold, self._recovery_wait_secs)
-        return self._session_manager.wait_for_session(
+        session = self._session_manager.wait_for_session(
             self._master, config=self._config, max_wait_secs=self.max_wait_secs
         )
+        self._config = _without_taking_over(self._config)
+        return session
+
+
+def _without_taking_over(config: ConfigProto | None) -> ConfigProto | None:
+    """For the next sessions: a job that has taken over from this program since may keep it."""
+    if config is None or not config.take_over:
+        return config
+    config = copy.copy(config)
+    config.take_over = False
+    return config
 
 
 def _manager_for(scaffold: Scaffold, recovery_wait_secs: float = 30) -> SessionManager:

@@ -12,6 +12,7 @@ import sidereal as sr
 
 @pytest.fixture(autouse=True)
 def no_seed() -> Iterator[None]:
+    sr.random.set_seed(None)
     yield
     sr.random.set_seed(None)
 
@@ -49,6 +50,21 @@ def test_a_function_draws_anew_in_every_call() -> None:
     function = sr.function(lambda x: x + sr.random.normal([3]))
     x = sr.constant(np.zeros(3, np.float32))
     assert not np.array_equal(function(x).numpy(), function(x).numpy())
+
+
+@pytest.mark.parametrize("seed", [None, 9])
+def test_equal_functions_draw_the_same_whatever_ran_before(seed: int | None) -> None:
+    """As TensorFlow's: each function counts its calls."""
+    sr.random.set_seed(None if seed is not None else 1)
+
+    def draw(x: sr.Tensor) -> sr.Tensor:
+        return x + sr.random.normal([3], seed=seed)
+
+    x = sr.constant(np.zeros(3, np.float32))
+    one, other = sr.function(draw), sr.function(draw)
+    first = [one(x).numpy(), one(x).numpy()]
+    np.testing.assert_array_equal(first, [other(x).numpy(), other(x).numpy()])
+    assert not np.array_equal(*first)
 
 
 def test_stateless_ops_depend_on_their_seed_only() -> None:

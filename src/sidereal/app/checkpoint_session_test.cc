@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <latch>
 #include <string>
 #include <thread>
 #include <vector>
@@ -136,13 +137,17 @@ TEST_P(CheckpointSessions, save_an_instant_of_each_table_while_others_push) {
   const auto saver = session(0);
   run(saver.get(), {"w0/init", "w1/init", "w2/init"});
   std::atomic<bool> stop = false;
+  std::latch pushing(2);
   std::vector<std::thread> pushers;
   for (int task = 0; task < 2; ++task) {
     pushers.emplace_back([&, task] {
       const auto own = session(task);
+      run(own.get(), {"push/0", "push/1", "push/2"});
+      pushing.count_down();
       while (!stop) run(own.get(), {"push/0", "push/1", "push/2"});
     });
   }
+  pushing.wait();
   std::vector<float> before(kTables);
   for (int save = 0; save < kSaves; ++save) {
     run(saver.get(), {"save"});

@@ -43,8 +43,9 @@ std::string table_of(const Readings& readings) {
     const metrics::Declaration& what = reading.what;
     if (what.name == last) continue;
     last = what.name;
-    const std::string name =
-        what.label.name.empty() ? what.name : what.name + "{" + what.label.name + "}";
+    std::string name;
+    for (const metrics::Label& label : what.labels) name += (name.empty() ? "" : ", ") + label.name;
+    name = what.labels.empty() ? what.name : what.name + "{" + name + "}";
     out += fmt::format("| `{}` | {} | {} | {} |\n", name, name_of(what.kind), name_of(what.unit),
                        what.help);
   }

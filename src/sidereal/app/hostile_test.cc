@@ -212,6 +212,12 @@ TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
   other = head;
   other.mutable_head()->set_task("/job:ps/replica:0/task:0");
   EXPECT_EQ(attach({other}).error_code(), StatusCode::FAILED_PRECONDITION);
+  for (const std::string& master : {std::string("worker 0"), std::string("/job:w"),
+                                    "/job:" + std::string(300, 'w') + "/replica:0/task:0"}) {
+    other = head;
+    other.mutable_head()->set_master(master);
+    EXPECT_EQ(attach({other}).error_code(), StatusCode::INVALID_ARGUMENT) << master;
+  }
   // A program that is none is answered, again and again, to who does not read the answers.
   grpc::ClientContext context;
   const auto stream = worker_->Attach(&context);

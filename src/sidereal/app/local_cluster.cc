@@ -172,6 +172,8 @@ class LocalCluster final : public Cluster {
       server.protocol = options_.protocol;
       server.lanes = task.lanes;
       server.data.spin_us = spin_us_;
+      // The log is that of somebody else's program, who has set nothing.
+      server.logs_settings = false;
       Result<std::unique_ptr<Server>> started = Server::create(server);
       security::wipe(&server.security.secret);
       SR_ASSIGN_OR_RETURN(auto made, std::move(started));

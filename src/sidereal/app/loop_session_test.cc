@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "sidereal/app/testing/model.h"
@@ -143,6 +144,20 @@ TEST_P(LoopOfACluster, gives_the_bits_of_as_many_steps_of_the_client) {
   EXPECT_LT(losses.back(), losses.front());
 }
 
+TEST_P(LoopOfACluster, tells_the_mean_of_the_latest_steps_by_their_number) {
+  const Regression model;
+  const auto session = session_of(model.graph());
+  ASSERT_NE(session, nullptr);
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  const auto looped = session->run_loop(training(25000));
+  ASSERT_TRUE(looped.ok()) << looped.status();
+  const std::vector<double>& losses = looped->series[0];
+  ASSERT_EQ(losses.size(), 250);
+  EXPECT_EQ(looped->progress.scalars[0].latest_steps, 100);
+  EXPECT_NEAR(looped->progress.scalars[0].latest_sum,
+              std::accumulate(losses.end() - 100, losses.end(), 0.0), 1e-6);
+}
+
 TEST_P(LoopOfACluster, numbers_its_steps_as_those_of_the_session) {
   Model model;
   model.add("RandomUniform", {},
@@ -248,6 +263,8 @@ TEST_P(LoopOfACluster, evaluates_and_takes_the_last_of_any_dtype) {
   EXPECT_EQ(looped->last[1].data<const std::string_view>()[1], "bc");
   EXPECT_GT(looped->progress.auc, 0);
   EXPECT_EQ(looped->progress.scalars[2].steps, 4);
+  EXPECT_EQ(looped->progress.scalars[2].latest_steps, 4);
+  EXPECT_EQ(looped->progress.scalars[2].latest_sum, looped->progress.scalars[2].sum);
   EXPECT_GT(looped->progress.elapsed_ns, 0);
 }
 

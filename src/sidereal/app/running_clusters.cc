@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 
-#include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/sys/posix/identity.h"
 #include "sidereal/sys/posix/process.h"
 
 namespace sidereal::app {
@@ -19,13 +17,6 @@ namespace {
 constexpr const char* kKind = "sidereal-cluster";
 constexpr size_t kLines = 5;
 
-std::string own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string words{std::istreambuf_iterator<char>(file), {}};
-  std::replace(words.begin(), words.end(), '\0', ' ');
-  return base::printable(base::trim(words));
-}
-
 }  // namespace
 
 std::unique_ptr<sys::posix::Announcement> announce_cluster(const cluster::ClusterSpec& cluster,
@@ -34,7 +25,7 @@ std::unique_ptr<sys::posix::Announcement> announce_cluster(const cluster::Cluste
   return sys::posix::Announcement::create(
       kKind, fmt::format("{}\n{}\n{}\n{}\n{}", sys::posix::process_figures().pid,
                          std::chrono::duration_cast<std::chrono::seconds>(now).count(),
-                         own_command(), secret, cluster.to_json()));
+                         sys::posix::own_command(), secret, cluster.to_json()));
 }
 
 std::vector<RunningCluster> running_clusters() {

@@ -24,6 +24,7 @@
 #include "sidereal/service/data_finder.h"
 #include "sidereal/service/grpc_alarm.h"
 #include "sidereal/service/grpc_server.h"
+#include "sidereal/service/job_leases.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/master_service.h"
 #include "sidereal/service/remote_link.h"
@@ -257,6 +258,7 @@ class Server::Impl {
                                       .figures = [this] { return figures(); },
                                       .cluster = cluster_,
                                       .arriving = arriving_,
+                                      .leases = leases_,
                                       .protocol = protocol_,
                                       .data_ports = std::move(data_ports),
                                       .settings = settings_});
@@ -271,8 +273,8 @@ class Server::Impl {
     context_.random = [this] { return random_->next(); };
     context_.logs_sessions = options.logs_sessions;
     SR_RETURN_IF_ERROR(set_defaults(options));
-    master_ =
-        std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_, arriving_);
+    master_ = std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_,
+                                                       arriving_, leases_);
     task_->start(peers);
 
     grpc_ = service::GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
@@ -295,9 +297,11 @@ class Server::Impl {
     }
     if (!task->cpus.empty()) settings_["pinned_to"] = sys::posix::cpu_list(task->cpus);
     settings_["cpus"] = usable.to_string();
-    base::log_info(
-        "settings task={} protocol={}{}{} cpus={}", task_name_, cluster::name_of(options.protocol),
-        said, task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"], settings_["cpus"]);
+    base::log_line(options.logs_settings ? base::LogLevel::kInfo : base::LogLevel::kDebug,
+                   fmt::format("settings task={} protocol={}{}{} cpus={}", task_name_,
+                               cluster::name_of(options.protocol), said,
+                               task->cpus.empty() ? "" : " pinned_to=" + settings_["pinned_to"],
+                               settings_["cpus"]));
   }
 
   void pin_lanes(int lanes, const sys::posix::UsableCpus& usable, task::TaskOptions* task) {
@@ -460,6 +464,7 @@ class Server::Impl {
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const int64_t began_ = clock_->now();
   std::shared_ptr<service::ArrivingBytes> arriving_;
+  const std::shared_ptr<service::Leases> leases_ = std::make_shared<service::Leases>();
   std::unique_ptr<sys::Random> random_ = sys::posix::create_random();
   base::LogLevel log_level_ = base::LogLevel::kDebug;  // Of what it says of its work.
   std::map<std::string, std::string> settings_;        // With who said them.

@@ -62,6 +62,8 @@ struct ServerOptions {
   /// Says in the log when a session or a loop begins or ends; else the log has that at its level
   /// for debugging.
   bool logs_sessions = false;
+  /// Says in the log what holds and who said so; else, too, at the level for debugging.
+  bool logs_settings = true;
   /// Functions of this process for the op HostFunction; nullptr: none. Called on the task's lane.
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;
 };

@@ -2,7 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <filesystem>
+#include <cstdlib>
 #include <map>
 
 #include "sidereal/app/cluster.h"
@@ -11,6 +11,8 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/data/table_formats.h"
+#include "sidereal/service/job.h"
 
 namespace sidereal::cli {
 
@@ -38,7 +40,7 @@ Result<std::map<std::string, double, std::less<>>> parse_parameters(
 
 /// Workers that run already have working directories of their own.
 void name_absolutely(std::vector<std::string>* files) {
-  for (std::string& file : *files) file = std::filesystem::absolute(file).string();
+  for (std::string& file : *files) file = data::absolute_name(file);
 }
 
 Status plan_model(const TrainArguments& a, TrainingJob* job) {
@@ -84,7 +86,7 @@ Status plan_validation(const TrainArguments& a, TrainingJob* job) {
   if (a.restore_best.value_or(false) && !has_valid) {
     return base::invalid_argument("--restore-best needs --valid, which says which epoch is best");
   }
-  job->fit.group = a.metrics_by;
+  job->fit.metrics_by = a.metrics_by;
   if (!a.metrics_by.empty() && !has_valid && !job->test.has_value()) {
     return base::invalid_argument(
         "--metrics-by needs --valid or --test, whose rows it puts together");
@@ -156,6 +158,12 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
       if (spec != nullptr) name_absolutely(&spec->files);
     }
   }
+  if (a.take_over && a.name.empty()) {
+    return base::invalid_argument("--take-over needs --name, which says what job is taken over");
+  }
+  const char* const user = std::getenv("SIDEREAL_USER");
+  job->job = {.name = a.name, .take_over = a.take_over, .user = user == nullptr ? "" : user};
+  SR_RETURN_IF_ERROR(service::job_holder(job->job).status());
   job->json_path = a.json;
   job->losses_path = a.losses;
   job->events_path = a.tensorboard;
@@ -359,6 +367,16 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
                    "worker (see sidereal serve)")
       ->type_name("JSON|FILE")
       ->group(group);
+  command
+      ->add_option("--name", a->name,
+                   "what this job is called on the cluster, where one of a name runs at a time; "
+                   "without it, a name of its own")
+      ->type_name("NAME")
+      ->group(group);
+  command
+      ->add_flag("--take-over", a->take_over,
+                 "end the job of this --name that runs on the cluster, and run in its place")
+      ->group(group);
   add_security_options(command, &a->security);
 }
 
@@ -410,8 +428,8 @@ Result<std::vector<int64_t>> parse_numbers(const std::string& option, const std:
 Result<TrainingJob> plan_train(const TrainArguments& a) {
   TrainingJob job;
   SR_ASSIGN_OR_RETURN(job.data, data_spec(a));
-  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.valid));
-  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.test));
+  SR_ASSIGN_OR_RETURN(job.valid, other_files(job.data, a.format, a.valid));
+  SR_ASSIGN_OR_RETURN(job.test, other_files(job.data, a.format, a.test));
   job.data.shuffle_rows = a.shuffle_rows;
   SR_RETURN_IF_ERROR(plan_rest(a, &job));
   return job;

@@ -37,6 +37,7 @@ struct TrainArguments {
   std::string hash = "xxh3";
   std::string targets;
   std::string group;
+  std::string negatives;
   std::vector<std::string> class_weights;
   std::string buckets;
   std::string crosses;
@@ -96,6 +97,8 @@ struct TrainArguments {
   int64_t spin_us = -2;
   std::string protocol = "star_server";
   std::string cluster;
+  std::string name;
+  bool take_over = false;
   security::SecurityOptions security;
   // Output.
   std::string json;

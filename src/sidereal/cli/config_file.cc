@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -26,11 +27,12 @@ constexpr const char* kConfig = "--config";
 bool is_flag(const CLI::Option& option) { return option.get_items_expected_max() == 0; }
 bool is_list(const CLI::Option& option) { return option.get_items_expected_max() > 1; }
 
-/// The long name that files have, "" for what is not for them.
+/// The long name that files have, "" for what is not for them: a run that is repeated by its file
+/// is not meant to end the one that goes on.
 std::string file_name_of(const CLI::Option& option) {
   if (option.get_lnames().empty() || option.get_group().empty()) return "";
   const std::string& name = option.get_lnames().front();
-  return name == "help" || name == "config" ? "" : name;
+  return name == "help" || name == "config" || name == "take-over" ? "" : name;
 }
 
 std::vector<std::string> file_names(const CLI::App& command) {
@@ -57,34 +59,6 @@ std::set<const CLI::Option*> given_options(const CLI::App& command,
   }
   return given;
 }
-
-/// Lines of a file of options by their keys. What toml.h has read needs no more than that.
-class KeyLines {
- public:
-  explicit KeyLines(const std::string& text) {
-    std::istringstream in(text);
-    std::string line;
-    for (int number = 1; std::getline(in, line); ++number) {
-      std::string_view rest = base::trim(line);
-      const char quote = rest.empty() ? '\0' : rest.front();
-      const bool is_quoted = quote == '"' || quote == '\'';
-      if (is_quoted || quote == '[') rest.remove_prefix(1);
-      const size_t end = is_quoted ? rest.find(quote) : rest.find_first_of(" \t=].");
-      if (end == std::string_view::npos || rest.starts_with('#')) continue;
-      const std::string key(rest.substr(0, end));
-      const bool has_value = base::trim(rest.substr(is_quoted ? end + 1 : end)).starts_with('=');
-      if (has_value || quote == '[') lines_.emplace_back(key, number);
-    }
-  }
-  [[nodiscard]] int line_of(const std::string& key) const {
-    const auto found = std::find_if(lines_.begin(), lines_.end(),
-                                    [&](const auto& one) { return one.first == key; });
-    return found == lines_.end() ? 0 : found->second;
-  }
-
- private:
-  std::vector<std::pair<std::string, int>> lines_;
-};
 
 Result<std::string> word_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -119,15 +93,14 @@ Result<std::vector<std::string>> words_of(const CLI::Option& option, const std::
   return texts;
 }
 
-Result<Json> read_file(const std::string& path, std::string* text) {
+Result<Json> read_file(const std::string& path, std::map<std::string, int>* lines) {
   std::ifstream file(path);
   std::ostringstream content;
   if (file) content << file.rdbuf();
   if (!file || content.fail()) {
     return base::not_found("{}: this file of options cannot be read; check the path", path);
   }
-  *text = content.str();
-  Result<Json> read = data::parse_toml(*text);
+  Result<Json> read = data::parse_toml(content.str(), lines);
   if (read.ok()) return read;
   // "line 3: ..." as all else that is wrong in a file.
   std::string message(base::message_of(read.status()));
@@ -194,15 +167,14 @@ Result<std::vector<std::string>> with_config(const CLI::App& app,
   if (command == nullptr || command->get_option_no_throw(kConfig) == nullptr) return arguments;
   SR_ASSIGN_OR_RETURN(const std::string path, take_path(&arguments));
   if (path.empty()) return arguments;
-  std::string text;
-  SR_ASSIGN_OR_RETURN(const Json root, read_file(path, &text));
-  const KeyLines lines(text);
+  std::map<std::string, int> lines;
+  SR_ASSIGN_OR_RETURN(const Json root, read_file(path, &lines));
   const std::set<const CLI::Option*> given = given_options(*command, arguments);
   const std::vector<std::string> names = file_names(*command);
   std::vector<std::string> words;
   for (const auto& [key, value] : root.items()) {
     if (key == kRunTable && value.is_object()) continue;
-    const std::string place = fmt::format("{}:{}", path, lines.line_of(key));
+    const std::string place = fmt::format("{}:{}", path, lines.at(key));
     if (std::find(names.begin(), names.end(), key) == names.end()) {
       const std::string near = base::closest(key, names);
       return invalid_argument("{}: '{}' has no option '{}'{} (see sidereal {} --help)", place,

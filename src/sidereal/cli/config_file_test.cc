@@ -97,6 +97,9 @@ TEST_F(ConfigFile, ErrorsHaveFileAndLine) {
   EXPECT_THAT(error("epochs = [1, 2]\n"), HasSubstr("takes one value"));
   EXPECT_THAT(error("config = 'other.toml'\n"), HasSubstr("no option 'config'"));
   EXPECT_THAT(error("\n[model]\nkind = 'lr'\n"), HasSubstr("some.toml:2: "));
+  EXPECT_THAT(error("data = ['a',\n'lr = 1',\n'sync = 1']\nsync = 1\n"),
+              HasSubstr("some.toml:4: 'sync'"));
+  EXPECT_THAT(error("'sy\\nc' = 1\nlr = [1, 2]\n"), HasSubstr("some.toml:1: "));
   const auto none = with_config(app_, {"train", "--config", folder_ + "/none.toml"}, &places_);
   EXPECT_THAT(base::message_of(none.status()), HasSubstr("none.toml: "));
   EXPECT_FALSE(with_config(app_, {"train", "--config"}, &places_).ok());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/data/vocabulary.h"
 
 namespace sidereal::cli {
@@ -73,28 +75,29 @@ Status take_label(const TrainArguments& a, data::DataSpec* spec) {
   return {};
 }
 
+/// Whether a format is one of tables, which are read as csv is.
+bool is_table(const std::string& format) {
+  const auto names = data::table_format_names();
+  return std::find(names.begin(), names.end(), format) != names.end();
+}
+
 /// The options that only csv has a meaning for.
 Status refuse_of_csv(const TrainArguments& a, const std::string& format) {
   const bool has_transform = a.numeric_transform != "auto" && a.numeric_transform != "none";
   const std::vector<std::pair<const char*, bool>> given = {
-      {"--positive", !a.positive.empty()},
-      {"--weight", !a.weight.empty()},
-      {"--numeric-transform", has_transform},
-      {"--default", !a.defaults.empty()},
-      {"--multi-hot", !a.multi_hot.empty()},
-      {"--vocabulary", !a.vocabularies.empty()},
-      {"--sequence", !a.sequences.empty()},
-      {"--hash", a.hash != "xxh3"},
-      {"--targets", !a.targets.empty()},
-      {"--group", !a.group.empty()},
-      {"--class-weight", !a.class_weights.empty()},
-      {"--buckets", !a.buckets.empty()},
-      {"--cross", !a.crosses.empty()},
+      {"--positive", !a.positive.empty()},    {"--weight", !a.weight.empty()},
+      {"--numeric-transform", has_transform}, {"--default", !a.defaults.empty()},
+      {"--multi-hot", !a.multi_hot.empty()},  {"--vocabulary", !a.vocabularies.empty()},
+      {"--sequence", !a.sequences.empty()},   {"--hash", a.hash != "xxh3"},
+      {"--targets", !a.targets.empty()},      {"--group", !a.group.empty()},
+      {"--negatives", !a.negatives.empty()},  {"--class-weight", !a.class_weights.empty()},
+      {"--buckets", !a.buckets.empty()},      {"--cross", !a.crosses.empty()},
       {"--features", !a.features.empty()}};
   for (const auto& [option, is_given] : given) {
     if (is_given) {
-      return invalid_argument("{} is for data with named columns, --format csv, and not for {}",
-                              option, format);
+      return invalid_argument(
+          "{} is for tables with named columns, such as --format csv, and not for {}", option,
+          format);
     }
   }
   return {};
@@ -147,6 +150,21 @@ Status take_scales_before(const TrainArguments& a, data::DataSpec* spec) {
   return {};
 }
 
+/// ".parquet .pq (parquet), ..." of the formats of tables.
+std::string table_endings() {
+  std::vector<std::string> out;
+  for (const data::TableFormat& one : data::table_formats()) {
+    out.push_back(fmt::format("{} ({})", one.endings, one.name));
+  }
+  return base::join(out, ", ");
+}
+
+std::vector<std::string> formats() {
+  std::vector<std::string> names = {"criteo", "libsvm"};
+  for (std::string& name : data::table_format_names()) names.push_back(std::move(name));
+  return names;
+}
+
 }  // namespace
 
 Result<char> parse_delimiter(const std::string& text) {
@@ -155,9 +173,16 @@ Result<char> parse_delimiter(const std::string& text) {
   return invalid_argument("--delimiter: '{}' is not one character (or the word tab)", text);
 }
 
+Result<std::vector<std::string>> files_of(const std::string& format,
+                                          const std::vector<std::string>& patterns) {
+  return is_table(format) ? data::table_files(patterns, format) : data::expand_globs(patterns);
+}
+
 Result<data::DataSpec> data_spec(const TrainArguments& a) {
   data::DataSpec spec;
-  SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
+  if (!is_table(a.format)) {
+    SR_ASSIGN_OR_RETURN(spec.format, data::format_from_name(a.format));
+  }
   SR_ASSIGN_OR_RETURN(spec.bad_rows, data::bad_rows_from_name(a.bad_rows));
   SR_ASSIGN_OR_RETURN(spec.delimiter, parse_delimiter(a.delimiter));
   spec.label = a.label;
@@ -167,16 +192,20 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   spec.id_space = a.id_space;
   spec.seed = a.seed;
   spec.binary_label = a.loss == "binary_crossentropy";
-  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(a.data));
+  SR_ASSIGN_OR_RETURN(spec.files, files_of(a.format, a.data));
   if (spec.format != data::Format::kCsv) {
     SR_RETURN_IF_ERROR(refuse_of_csv(a, a.format));
     return spec;
   }
+  spec.delimiter = data::delimiter_of(spec.files, spec.delimiter);
   SR_ASSIGN_OR_RETURN(spec.numeric_transform, data::transform_from_name(a.numeric_transform));
   SR_RETURN_IF_ERROR(take_label(a, &spec));
   spec.weight = a.weight;
   spec.targets = split_columns(a.targets);
   spec.group = a.group;
+  if (!a.negatives.empty()) {
+    SR_ASSIGN_OR_RETURN(spec.negatives, data::parse_negatives_option(a.negatives));
+  }
   for (const std::string& text : a.class_weights) {
     SR_ASSIGN_OR_RETURN(auto pair, split_pair("--class-weight", text));
     spec.class_weights.push_back(std::move(pair));
@@ -208,11 +237,17 @@ Result<data::DataSpec> data_spec(const TrainArguments& a) {
   return data::with_statistics(std::move(spec));
 }
 
-Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec,
+Result<std::optional<data::DataSpec>> other_files(data::DataSpec spec, const std::string& format,
                                                   const std::vector<std::string>& patterns) {
   if (patterns.empty()) return std::optional<data::DataSpec>();
-  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(patterns));
+  if (spec.format == data::Format::kCsv && spec.categorical.empty()) {
+    // Fields are those of the training data, in whatever order columns stand here.
+    SR_ASSIGN_OR_RETURN(const data::Schema schema, data::inspect(spec));
+    spec.categorical = schema.categorical;
+  }
+  SR_ASSIGN_OR_RETURN(spec.files, files_of(format, patterns));
   spec.shuffle_rows = 0;
+  spec.negatives = {};
   SR_RETURN_IF_ERROR(data::inspect(spec).status());
   return std::optional<data::DataSpec>(std::move(spec));
 }
@@ -242,6 +277,14 @@ void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
                    "csv: what the rows of a label count, as in '1=5'; may be given again")
       ->type_name("LABEL=X")
       ->default_str("")
+      ->group(group);
+  command
+      ->add_option("--negatives", a->negatives,
+                   "csv: behind each training row with a label above 0 so many that did not "
+                   "happen, with the label 0 and another value of the column: one of rows shortly "
+                   "before (popularity), or any token of its vocabulary (uniform), as in "
+                   "'item=4:sampler=uniform'")
+      ->type_name("COLUMN=N[:sampler=NAME]")
       ->group(group);
   command
       ->add_option("--group", a->group,
@@ -324,7 +367,9 @@ void add_columns(CLI::App* command, TrainArguments* a, const char* group) {
 
 void add_data_options(CLI::App* command, TrainArguments* a) {
   const char* group = "Data";
-  command->add_option("--data", a->data, "training files, plain or gzip; patterns as in '*.tsv.gz'")
+  command
+      ->add_option("--data", a->data,
+                   "training files, here or elsewhere (s3://, http://); patterns as in '*.tsv.gz'")
       ->required()
       ->type_name("FILE")
       ->default_str("")
@@ -344,9 +389,11 @@ void add_data_options(CLI::App* command, TrainArguments* a) {
       ->type_name("COLUMN")
       ->group(group);
   one_of(command->add_option("--format", a->format,
-                             "criteo: label, 13 integers, 26 categories, tabs, no header; csv: "
-                             "with a header line; libsvm: label index:value ..."),
-         {"criteo", "csv", "libsvm"})
+                             "criteo: label, 13 integers, 26 categories, tabs, no header; libsvm: "
+                             "label index:value ...; the others are tables, of which csv stands "
+                             "for what names of files say: " +
+                                 table_endings()),
+         formats())
       ->group(group);
   add_labels(command, a, group);
   add_columns(command, a, group);

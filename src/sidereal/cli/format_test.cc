@@ -79,8 +79,11 @@ TEST(Progress, OnATerminalOneLineIsRewrittenAndEnded) {
   std::string shown;
   {
     ProgressPrinter printer([&](std::string_view text) { shown += text; }, true, 1);
-    printer.update(half_way());
-    printer.update(half_way());
+    train::Progress p = half_way();
+    printer.update(p);
+    printer.update(p);  // Nothing new.
+    p.loss /= 2;
+    printer.update(p);
   }
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\r'), 2);
   EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 1);

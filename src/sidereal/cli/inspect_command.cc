@@ -14,6 +14,7 @@
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/train/optimizers.h"
 
 namespace sidereal::cli {
@@ -23,6 +24,7 @@ namespace {
 struct InspectArguments {
   std::vector<std::string> files;
   std::string label;
+  std::string format = "csv";
   std::string delimiter = ",";
   int64_t rows = data::kSampleRows;
   int64_t hash_buckets = 100'000;
@@ -50,7 +52,8 @@ Result<std::string> memory_lines(const InspectArguments& a, const std::string& p
 Result<std::string> inspect_files(const InspectArguments& a) {
   data::DataSpec spec;
   SR_ASSIGN_OR_RETURN(spec.delimiter, parse_delimiter(a.delimiter));
-  SR_ASSIGN_OR_RETURN(spec.files, data::expand_globs(a.files));
+  SR_ASSIGN_OR_RETURN(spec.files, files_of(a.format, a.files));
+  spec.delimiter = data::delimiter_of(spec.files, spec.delimiter);
   SR_ASSIGN_OR_RETURN(const auto columns, data::column_statistics(spec, a.rows));
   if (columns.empty() || columns.front().rows == 0) {
     return base::invalid_argument("{} has no rows to look at", spec.files.front());
@@ -76,16 +79,18 @@ Result<std::string> inspect_files(const InspectArguments& a) {
 
 void add_inspect(CLI::App* app, Action* action) {
   CLI::App* command = app->add_subcommand(
-      "inspect", "look at the columns of a csv file, and propose how to train on them");
+      "inspect", "look at the columns of a table, and propose how to train on them");
   command->option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   auto a = std::make_shared<InspectArguments>();
-  command->add_option("files", a->files, "files with a header line, plain or gzip; patterns")
+  command->add_option("files", a->files, "files, here or elsewhere (s3://, http://); patterns")
       ->type_name("FILE")
       ->default_str("")
       ->required();
   command->add_option("--label", a->label, "the column of the label (found by its name)")
       ->type_name("COLUMN");
+  one_of(command->add_option("--format", a->format, "csv stands for what names of files say"),
+         data::table_format_names());
   command->add_option("--delimiter", a->delimiter, "character between columns, or tab")
       ->type_name("CHAR");
   whole(command->add_option("--rows", a->rows, "rows to look at"), 1, kLarge);

@@ -31,6 +31,8 @@ std::string format_progress(const train::Progress& progress, int64_t epochs) {
 void ProgressPrinter::update(const train::Progress& progress) {
   const std::string line = format_progress(progress, epochs_);
   if (terminal_) {
+    if (line == last_) return;  // It stands there, or above what was told since.
+    last_ = line;
     live_ = true;
     sink_("\r" + line + "\x1b[K");
   } else if (progress.seconds >= next_plain_s_) {

@@ -39,6 +39,7 @@ class ProgressPrinter {
   bool terminal_;
   int64_t epochs_;
   bool live_ = false;        // The cursor stands in a live line.
+  std::string last_;         // The latest live line.
   double next_plain_s_ = 0;  // When the next plain line is due.
 };
 

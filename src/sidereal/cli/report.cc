@@ -57,7 +57,7 @@ Json config(const TrainingJob& job) {
                  {"patience", job.fit.patience},
                  {"restore_best", job.fit.restore_best},
                  {"warmup_steps", m.warmup_steps},
-                 {"group", job.fit.group},
+                 {"metrics_by", job.fit.metrics_by},
                  {"seed", m.seed},
                  {"format", std::string(data::name_of(job.data.format))},
                  {"data", job.data.files}};
@@ -129,6 +129,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                            {"first_failure", report.first_failure},
                            {"save_s", number(report.save_s)}};
   }
+  json["training_losses"] = Json::array();
+  for (const double loss : fit.training_losses) json["training_losses"].push_back(number(loss));
   json["valid"] = Json::array();
   for (const train::EvalResult& epoch : fit.validation) json["valid"].push_back(evaluation(epoch));
   json["tasks"] = Json::array();
@@ -142,6 +144,7 @@ std::string model_description(const TrainingJob& job) {
   data::DataSpec data = job.data;
   data.files.clear();
   data.shuffle_rows = 0;
+  data.negatives = {};
   if (data.format == data::Format::kCsv) data.categorical = m.schema.categorical;
   const Json schema = {{"dense_width", m.schema.dense_width},
                        {"fields", m.schema.fields},

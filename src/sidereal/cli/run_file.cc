@@ -14,6 +14,8 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/config_file.h"
 #include "sidereal/cli/report.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/table_formats.h"
 #include "sidereal/data/toml.h"
 
 namespace sidereal::cli {
@@ -90,7 +92,17 @@ DataFacts data_facts(const std::vector<std::string>& files) {
   DataFacts out;
   uint64_t digest = 0;
   std::string part;
-  for (const std::string& path : files) {
+  for (const std::string& name : files) {
+    const std::string path = data::table_file(name).path;
+    if (data::is_remote(path)) {
+      // Of what lies elsewhere its size says whether it is the same.
+      const Result<int64_t> size = data::file_bytes(name);
+      if (!size.ok()) continue;
+      ++out.files;
+      out.bytes += *size;
+      digest = base::hash64(fmt::format("{}:{}", path, *size), digest);
+      continue;
+    }
     std::error_code unknown;
     const auto size = static_cast<int64_t>(fs::file_size(path, unknown));
     std::ifstream file(path, std::ios::binary);
@@ -126,6 +138,12 @@ void RunFile::evaluated(const train::EvalResult& result) {
   if (failed_.ok()) failed_ = write(text(so_far_, "running", ""));
 }
 
+void RunFile::epoch_ended(int64_t epoch, double training_loss) {
+  so_far_.fit.training_losses = {training_loss};
+  so_far_.fit.epochs = epoch;
+  if (failed_.ok()) failed_ = write(text(so_far_, "running", ""));
+}
+
 Status RunFile::end(const TrainingOutcome& outcome, bool is_interrupted) {
   std::string how = "done";
   if (!outcome.error.ok()) {
@@ -135,7 +153,7 @@ Status RunFile::end(const TrainingOutcome& outcome, bool is_interrupted) {
   }
   TrainingOutcome last = outcome;
   // A fit that failed has told its epochs, and nothing else.
-  if (last.fit.validation.size() < so_far_.fit.validation.size()) last.fit = so_far_.fit;
+  if (last.fit.epochs < so_far_.fit.epochs) last.fit = so_far_.fit;
   const Status written = write(text(last, how, now()));
   return failed_.ok() ? written : failed_;
 }
@@ -162,6 +180,10 @@ std::string RunFile::text(const TrainingOutcome& outcome, const std::string& how
          whole_line("fields", job_.model.schema.fields) +
          whole_line("dense_width", job_.model.schema.dense_width);
   out += whole_line("epochs", fit.epochs);
+  // With validation data it is one of the figures of that.
+  if (fit.validation.empty() && !fit.training_losses.empty()) {
+    out += number_line("training_loss", fit.training_losses.back());
+  }
   if (fit.steps > 0) {
     out += whole_line("steps", fit.checkpoints.steps_before + fit.steps) +
            whole_line("rows", fit.checkpoints.rows_before + fit.rows) +

@@ -33,6 +33,8 @@ class RunFile {
   Status begin();
   /// After an epoch: so far it has come. That it cannot be written is told by end().
   void evaluated(const train::EvalResult& result);
+  /// Likewise, without validation data; `epoch` counts from 1.
+  void epoch_ended(int64_t epoch, double training_loss);
   Status end(const TrainingOutcome& outcome, bool is_interrupted);
 
   /// What is written now.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -113,20 +114,40 @@ std::string rate_text(Show show, double rate) {
   return show == Show::kShare ? fmt::format("{:.0f}%", 100e-9 * rate) : fmt::format("{:.1f}", rate);
 }
 
-metrics::HistogramSnapshot sum_of(const metrics::Readings& readings, std::string_view figure) {
+metrics::HistogramSnapshot sum_of(const metrics::Readings& readings, std::string_view figure,
+                                  std::string_view worker) {
   metrics::HistogramSnapshot sum;
   for (const auto& [series, reading] : readings.all()) {
-    if (reading.what.name == figure) sum.merge(reading.histogram);
+    if (reading.what.name != figure) continue;
+    const auto is_of_worker = [&](const metrics::Label& label) {
+      return label.name == "worker" && label.value == worker;
+    };
+    const std::vector<metrics::Label>& labels = reading.what.labels;
+    if (worker.empty() || std::any_of(labels.begin(), labels.end(), is_of_worker)) {
+      sum.merge(reading.histogram);
+    }
   }
   return sum;
 }
 
-std::string mean_text(const metrics::Readings& now, const metrics::Readings* before,
-                      std::string_view figure) {
-  const metrics::HistogramSnapshot all = sum_of(now, figure);
-  const auto lately =
-      before == nullptr ? std::nullopt : metrics::since(sum_of(*before, figure), all);
-  const metrics::HistogramSnapshot& shown = lately.has_value() ? *lately : all;
+/// What task `i` counted lately, of one worker or, "", of all.
+metrics::HistogramSnapshot lately(const TopView& view, size_t i, std::string_view figure,
+                                  std::string_view worker) {
+  const metrics::Readings* const before = before_of(view, i);
+  metrics::HistogramSnapshot all = sum_of(view.now[i].figures, figure, worker);
+  if (before == nullptr) return all;
+  const auto since = metrics::since(sum_of(*before, figure, worker), all);
+  return since.has_value() ? *since : all;
+}
+
+/// What a task has counted of others or, where it counts nothing, what others have of it.
+std::string mean_text(const TopView& view, size_t i, std::string_view figure) {
+  metrics::HistogramSnapshot shown = lately(view, i, figure, "");
+  if (shown.count == 0) {
+    for (size_t other = 0; other < view.now.size(); ++other) {
+      if (other != i) shown.merge(lately(view, other, figure, view.now[i].task));
+    }
+  }
   return shown.count == 0 ? "-" : fmt::format("{:.1f}", shown.mean());
 }
 
@@ -137,7 +158,7 @@ std::vector<std::string> row_of(const TopView& view, size_t i) {
   const metrics::Readings* const before = before_of(view, i);
   for (const Column& column : kColumns) {
     if (column.show == Show::kMean) {
-      row.push_back(mean_text(r.figures, before, column.figure));
+      row.push_back(mean_text(view, i, column.figure));
       continue;
     }
     const int64_t now = r.figures.value(column.figure);
@@ -155,6 +176,28 @@ std::string one_line(std::string text) {
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
   }
   return text;
+}
+
+/// The jobs, their holders and since when; "": none runs.
+std::string format_jobs(const TopView& view) {
+  constexpr size_t kProgramBytes = 60;
+  std::vector<std::vector<std::string>> rows;
+  for (const TaskReport& report : view.now) {
+    for (const service::RunningJob& job : report.jobs) {
+      const service::JobHolder& by = job.holder;
+      rows.push_back({by.name, by.user, by.host, std::to_string(by.pid),
+                      service::time_text(job.since_s),
+                      base::message_text(by.program, kProgramBytes)});
+    }
+  }
+  if (rows.empty()) return "";
+  return "\n" + format_table({"job", "user", "host", "pid", "since", "program"}, rows);
+}
+
+nlohmann::json json_of(const service::RunningJob& job) {
+  return {{"name", job.holder.name},       {"user", job.holder.user},
+          {"host", job.holder.host},       {"pid", job.holder.pid},
+          {"program", job.holder.program}, {"since", service::time_text(job.since_s)}};
 }
 
 /// In the figure's unit; whole numbers stay whole.
@@ -192,7 +235,10 @@ nlohmann::json json_of(const TopView& view, size_t i) {
       rates[series] = metrics::scaled(reading.what.unit, rate);
     }
   }
+  nlohmann::json jobs = nlohmann::json::array();
+  for (const service::RunningJob& job : r.jobs) jobs.push_back(json_of(job));
   out.update({{"pid", r.pid},
+              {"jobs", std::move(jobs)},
               {"protocol", r.protocol},
               {"settings", r.settings},
               {"figures", std::move(figures)},
@@ -229,6 +275,7 @@ std::string format_top(const TopView& view) {
   std::vector<std::string> titles = {"task", "state"};
   for (const Column& column : kColumns) titles.emplace_back(column.title);
   out += format_table(titles, rows);
+  out += format_jobs(view);
   if (!why.empty()) out += "\n" + why;
   return out;
 }

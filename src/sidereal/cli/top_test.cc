@@ -1,5 +1,6 @@
 #include "sidereal/cli/top.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/terminal.h"
+#include "sidereal/metrics/staleness.h"
 
 namespace sidereal::cli {
 namespace {
@@ -23,8 +25,9 @@ TaskReport report(int64_t steps) {
   r.task = "/job:ps/replica:0/task:0";
   r.address = "ps0:2222";
   r.incarnation = 1;
-  const auto count = [&](const char* name, Unit unit, int64_t value, metrics::Label label = {}) {
-    r.figures.add(metrics::counter(name, unit, "", std::move(label)), value);
+  const auto count = [&](const char* name, Unit unit, int64_t value,
+                         std::vector<metrics::Label> labels = {}) {
+    r.figures.add(metrics::counter(name, unit, "", std::move(labels)), value);
   };
   const auto gauge = [&](const char* name, Unit unit, int64_t value) {
     r.figures.add(metrics::gauge(name, unit, ""), value);
@@ -43,8 +46,8 @@ TaskReport report(int64_t steps) {
   gauge("sidereal_task_resources", Unit::kCount, 7);
   gauge("sidereal_task_resource_bytes", Unit::kBytes, 2048);
   gauge("sidereal_task_threads", Unit::kCount, 8);
-  count("sidereal_refused_total", Unit::kCount, 2, {"why", "certificate"});
-  count("sidereal_refused_total", Unit::kCount, 1, {"why", "garbage"});
+  count("sidereal_refused_total", Unit::kCount, 2, {{"why", "certificate"}});
+  count("sidereal_refused_total", Unit::kCount, 1, {{"why", "garbage"}});
   metrics::HistogramSnapshot calls{.count = 2, .sum = 3'000'000, .max = 2'000'000};
   calls.counts.resize(metrics::HistogramSnapshot::kBuckets);
   calls.counts[metrics::Histogram::bucket_of(1'000'000)] = 1;
@@ -79,6 +82,43 @@ TEST(Top, shows_figures_and_rates_of_tasks) {
       "/job:worker/replica:0/task:11 at w11:2222: refused by it\n");
 }
 
+TEST(Top, shows_how_stale_pushes_are_by_who_counts_and_by_who_pushes) {
+  const auto counted = [](TaskReport of, int64_t changes, int64_t times) {
+    metrics::HistogramSnapshot seen{.count = times, .sum = changes * times, .max = changes};
+    seen.counts.resize(metrics::HistogramSnapshot::kBuckets);
+    seen.counts[metrics::Histogram::bucket_of(changes)] = times;
+    of.figures.add(metrics::staleness("w", "/job:worker/replica:0/task:0"), seen);
+    seen.sum = 10 * times;
+    seen.counts = {};
+    seen.counts.resize(metrics::HistogramSnapshot::kBuckets);
+    seen.counts[metrics::Histogram::bucket_of(10)] = times;
+    of.figures.add(metrics::staleness("w", "/job:worker/replica:0/task:1"), seen);
+    return of;
+  };
+  const auto worker = [](int task) {
+    TaskReport out = report(10);
+    out.task = fmt::format("/job:worker/replica:0/task:{}", task);
+    return out;
+  };
+  const TopView view = {.now = {counted(report(10), 2, 3), worker(0), worker(1), worker(2)},
+                        .before = {counted(report(10), 2, 1), worker(0), worker(1), worker(2)},
+                        .seconds = 1};
+  const std::string table = format_top(view);
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < table.size(); at = table.find('\n', at) + 1) {
+    lines.push_back(table.substr(at, table.find('\n', at) - at));
+  }
+  ASSERT_EQ(lines.size(), 8U) << table;
+  EXPECT_THAT(lines[4], HasSubstr("2.0 KiB    6.0  ")) << "of both workers";
+  EXPECT_THAT(lines[5], HasSubstr("2.0 KiB    2.0  "));
+  EXPECT_THAT(lines[6], HasSubstr("2.0 KiB   10.0  "));
+  EXPECT_THAT(lines[7], HasSubstr("2.0 KiB      -  "));
+  const auto json = nlohmann::json::parse(top_json(view));
+  EXPECT_EQ(json["tasks"][0]["figures"]["sidereal_staleness{table=\"w\",worker=\""
+                                        "/job:worker/replica:0/task:1\"}"]["mean"],
+            10.0);
+}
+
 TEST(Top, has_no_rates_for_a_task_that_was_restarted) {
   TaskReport restarted = report(500);
   restarted.incarnation = 2;
@@ -107,6 +147,30 @@ TEST(Top, is_one_line_of_json_a_table) {
   EXPECT_EQ(json["tasks"][0]["state"], "up");
   EXPECT_EQ(json["tasks"][1]["state"], "down");
   EXPECT_FALSE(json["tasks"][1].contains("figures"));
+}
+
+TEST(Top, shows_who_runs_which_job) {
+  TaskReport granter = report(300);
+  granter.jobs = {{.holder = {.name = "ads",
+                              .user = "alice",
+                              .host = "n7",
+                              .pid = 4711,
+                              .program = "sidereal train --data " + std::string(100, 'x')},
+                   .since_s = 1'795'705'392}};
+  const TopView view = {.now = {granter, report(1)}, .before = {}, .seconds = 1};
+  EXPECT_THAT(format_top(view), HasSubstr("job   user  host   pid                    since  "));
+  EXPECT_THAT(
+      format_top(view),
+      HasSubstr("\nads  alice    n7  4711  2026-11-26 15:03:12 UTC  sidereal train --data x"));
+  EXPECT_THAT(format_top(view), Not(HasSubstr(std::string(100, 'x'))));
+  EXPECT_THAT(format_top({.now = {report(1)}, .before = {}}), Not(HasSubstr("user")));
+  const auto json = nlohmann::json::parse(top_json(view));
+  const auto& job = json["tasks"][0]["jobs"][0];
+  EXPECT_EQ(job["name"], "ads");
+  EXPECT_EQ(job["user"], "alice");
+  EXPECT_EQ(job["pid"], 4711);
+  EXPECT_EQ(job["since"], "2026-11-26 15:03:12 UTC");
+  EXPECT_TRUE(json["tasks"][1]["jobs"].empty());
 }
 
 TEST(Top, shows_whatever_figures_tasks_have) {

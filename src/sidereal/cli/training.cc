@@ -133,6 +133,15 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
     if (log != nullptr) log->evaluated("valid", r);
     run->evaluated(r);
   };
+  // With --valid it stands beside what came of that.
+  if (!job.valid.has_value()) {
+    options.on_training_loss = [&](int64_t epoch, double loss) {
+      printer.finish();
+      print(fmt::format("epoch {}: training loss {:.4f}\n", epoch, loss));
+      if (log != nullptr) log->epoch_ended(loss);
+      run->epoch_ended(epoch, loss);
+    };
+  }
   options.on_warning = [&printer](const std::string& text) {
     printer.finish();
     std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
@@ -145,10 +154,29 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
   return trainer->fit(job.data, options, job.valid.has_value() ? &*job.valid : nullptr);
 }
 
+/// How good the order of rows was: those that a lane held against those that it read; "" where it
+/// held all.
+std::string about_shuffling(const TrainingJob& job, const train::FitResult& result) {
+  const bool is_text =
+      job.data.format != data::Format::kSynthetic && job.data.format != data::Format::kArrays;
+  const int workers =
+      job.remote.has_value() ? job.remote->num_tasks("worker").value_or(1) : job.local.workers;
+  const int64_t lanes = std::max<int64_t>(int64_t{workers} * job.local.worker_lanes, 1);
+  const int64_t rows = result.rows / std::max<int64_t>(result.epochs, 1) / lanes;
+  const int64_t held = job.data.shuffle_rows;
+  if (!is_text || held <= 0 || held >= rows) return "";
+  return fmt::format(
+      "shuffled by {} rows of the {} that a lane reads, {:.2g} %: --shuffle-rows holds more, files "
+      "whose rows are in no order need none\n",
+      base::human_count(static_cast<double>(held)), base::human_count(static_cast<double>(rows)),
+      100.0 * static_cast<double>(held) / static_cast<double>(rows));
+}
+
 void print_fit(const TrainingJob& job, const train::FitResult& result) {
   print(fmt::format("trained on {} rows in {}: {} steps, {} samples/s, loss {:.4f}\n", result.rows,
                     format_duration(result.seconds), result.steps,
                     base::human_count(result.samples_per_s), result.loss));
+  print(about_shuffling(job, result));
   if (result.rows_skipped > 0) {
     print(fmt::format("skipped {} bad row{}; the first: {}\n", result.rows_skipped,
                       result.rows_skipped == 1 ? "" : "s", result.first_skipped));
@@ -225,7 +253,8 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
                 TrainingOutcome* outcome) {
   SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
-  SR_ASSIGN_OR_RETURN(const auto trainer, train::Trainer::create(cluster, std::move(model)));
+  SR_ASSIGN_OR_RETURN(const auto trainer,
+                      train::Trainer::create(cluster, std::move(model), job.job));
   SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
   // Before the training, so that what it saves can be looked at meanwhile.
   if (!job.description_path.empty()) {

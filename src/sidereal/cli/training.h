@@ -10,6 +10,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/job.h"
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
@@ -26,6 +27,7 @@ struct TrainingJob {
   app::LocalClusterOptions local;
   std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
   security::SecurityOptions security;          ///< What those servers want.
+  service::JobOptions job;                     ///< What it is called there.
   std::string json_path;                       ///< "": none.
   std::string description_path;                ///< "": none. See model_description().
   std::string losses_path;                     ///< "": none. One loss per line, of worker 0.

@@ -38,7 +38,7 @@ struct Batch {
   int64_t pass = 0;
   /// Rows of its pass up to the end of this batch, with those given out before.
   int64_t pass_rows = 0;
-  /// f32 [B]. Undefined for arrays without a label column.
+  /// f32 [B]. Undefined for data without a label.
   tensor::Tensor label;
   /// f32 [B, Schema::dense_width]. Undefined when there are no numeric columns.
   tensor::Tensor dense;

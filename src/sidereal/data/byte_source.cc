@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/data/feeder.h"
+#include "sidereal/data/table_formats.h"
+
 namespace sidereal::data {
 namespace {
 
@@ -165,7 +168,9 @@ class GzipFile final : public ByteSource {
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
+Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
+                                               const std::atomic<bool>* stop) {
+  if (is_remote(path)) return fed_bytes({.path = path}, stop);
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return open_error(path, errno);
   struct stat info {};
@@ -181,7 +186,21 @@ Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path) {
   return gzip;
 }
 
-Result<int64_t> file_bytes(const std::string& path) {
+Result<std::unique_ptr<ByteSource>> open_table(const std::string& file, char delimiter,
+                                               const std::atomic<bool>* stop) {
+  const TableFile table = table_file(file);
+  if (!table.is_fed) return open_bytes(table.path, stop);
+  // What is missing here is told as of any other file.
+  if (!is_remote(table.path)) SR_RETURN_IF_ERROR(file_bytes(table.path).status());
+  return fed_bytes({.path = table.path,
+                    .format = std::string(table.format->is_text ? "" : table.format->name),
+                    .delimiter = delimiter},
+                   stop);
+}
+
+Result<int64_t> file_bytes(const std::string& file) {
+  const std::string path = table_file(file).path;
+  if (is_remote(path)) return fed_size(path);
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return open_error(path, errno);
   return static_cast<int64_t>(info.st_size);

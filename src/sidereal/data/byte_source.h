@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -26,10 +27,16 @@ class ByteSource {
 
 /// Opens `path`, plain or gzip by its first bytes (RFC 1952; several members in a row are one
 /// text). kNotFound when there is no such file, kPermissionDenied, or kInvalidArgument for a
-/// folder.
-Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path);
+/// folder. What lies elsewhere ("s3://...") comes from a feeder (feeder.h), with its errors;
+/// `stop`, when not null, ends waiting for it.
+Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
+                                               const std::atomic<bool>* stop = nullptr);
 
-/// Size of the file in bytes; errors as of open_bytes().
+/// The text of a file of a table (table_formats.h), made by a feeder where it is none.
+Result<std::unique_ptr<ByteSource>> open_table(const std::string& file, char delimiter,
+                                               const std::atomic<bool>* stop = nullptr);
+
+/// Size of the file, or file of a table, in bytes; errors as of open_bytes().
 Result<int64_t> file_bytes(const std::string& path);
 
 }  // namespace sidereal::data

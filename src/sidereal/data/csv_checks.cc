@@ -66,6 +66,13 @@ Status check_counts(const DataSpec& spec) {
       return invalid_argument("column '{}': its separator is that of the columns", one.column);
     }
   }
+  SR_RETURN_IF_ERROR(check_negatives(spec.negatives));
+  if (!spec.negatives.column.empty() && !spec.group.empty()) {
+    return invalid_argument(
+        "negatives of column '{}' go with no group ('{}'): rows that did not happen are of no "
+        "query; leave one of the two out",
+        spec.negatives.column, spec.group);
+  }
   for (const Vocabulary& one : spec.vocabularies) SR_RETURN_IF_ERROR(check_vocabulary(one));
   const bool are_ids = spec.bucketized.empty() && spec.crosses.empty() && spec.vocabularies.empty();
   if (spec.id_space > 0 && !are_ids) {
@@ -82,9 +89,6 @@ Status check_csv(const DataSpec& spec) {
   if (d == '"' || d == '\n' || d == '\r' || d == '\0') {
     return invalid_argument("a delimiter cannot be a quote, a line end or a zero byte");
   }
-  if (spec.label.empty()) {
-    return invalid_argument("the column of the label is not named; give its name in the header");
-  }
   std::vector<std::string> others;
   if (!spec.weight.empty()) others.push_back(spec.weight);
   for (const Sequence& one : spec.sequences) others.push_back(one.column);
@@ -99,7 +103,8 @@ Status check_csv(const DataSpec& spec) {
     }
     if (!is_numeric) others.push_back(one.column);
   }
-  std::set<std::string> seen{spec.label};
+  std::set<std::string> seen;
+  if (!spec.label.empty()) seen.insert(spec.label);
   for (const auto* names : {&spec.numeric, &spec.categorical, &std::as_const(others)}) {
     for (const std::string& name : *names) {
       if (!seen.insert(name).second) {

@@ -68,7 +68,8 @@ class CsvParser final : public RowParser {
     started_ = true;
 
     roles_.assign(found.size(), Role{});
-    std::vector<std::pair<std::string, Kind>> others = {{spec_.label, Kind::kLabel}};
+    std::vector<std::pair<std::string, Kind>> others;
+    if (!spec_.label.empty()) others.emplace_back(spec_.label, Kind::kLabel);
     if (!spec_.weight.empty()) others.emplace_back(spec_.weight, Kind::kWeight);
     if (!spec_.group.empty()) others.emplace_back(spec_.group, Kind::kGroup);
     for (const auto& [name, kind] : others) {
@@ -118,14 +119,20 @@ class CsvParser final : public RowParser {
       SR_RETURN_IF_ERROR(parse_unquoted(text, row));
     }
     for (const Cross& cross : crosses_) row->ids[cross.slot] = crossed(cross);
-    for (const auto& [label, weight] : class_weights_) {
-      if (row->label == label) row->sample_weight *= weight;
-    }
     return {};
   }
 
+  void weigh(Row* row) const override {
+    for (const auto& [label, weight] : class_weights_) {
+      if (row->label == label) row->sample_weight *= weight;
+    }
+  }
+
+  [[nodiscard]] NegativeSlot negative_slot() const override { return negative_slot_; }
+
   [[nodiscard]] Schema schema() const override {
     Schema schema;
+    schema.has_label = !spec_.label.empty();
     schema.dense_width = static_cast<int64_t>(numeric_.size());
     schema.fields = static_cast<int64_t>(width_);
     schema.rows = ids_.empty() ? 0 : ids_.back().first() + ids_.back().size();
@@ -137,6 +144,7 @@ class CsvParser final : public RowParser {
     schema.has_sample_weight = !(spec_.weight.empty() && spec_.class_weights.empty());
     schema.targets = spec_.targets;
     schema.has_group = !spec_.group.empty();
+    schema.has_negatives = !spec_.negatives.column.empty();
     schema.numeric = numeric_;
     schema.categorical = categorical_;
     return schema;
@@ -194,7 +202,7 @@ class CsvParser final : public RowParser {
   void choose_categorical(const std::vector<std::string>& found) {
     categorical_.clear();
     std::set<std::string> taken(numeric_.begin(), numeric_.end());
-    taken.insert(spec_.label);
+    if (!spec_.label.empty()) taken.insert(spec_.label);
     if (!spec_.weight.empty()) taken.insert(spec_.weight);
     for (const Bucketized& one : spec_.bucketized) taken.insert(one.column);
     for (const Sequence& one : spec_.sequences) taken.insert(one.column);
@@ -227,9 +235,19 @@ class CsvParser final : public RowParser {
     for (Buckets& one : buckets_) one.slot = width_++;
     SR_RETURN_IF_ERROR(number_fields());
     SR_RETURN_IF_ERROR(take_defaults());
+    SR_RETURN_IF_ERROR(place_negatives());
     crosses_.clear();
+    // Fields are known by their names, and so are the ids that models are served with.
+    std::set<std::string> named(categorical_.begin(), categorical_.end());
+    for (const Bucketized& one : spec_.bucketized) named.insert(one.column);
     for (size_t i = 0; i < spec_.crosses.size(); ++i) {
       Cross& cross = crosses_.emplace_back();
+      const std::string joined = base::join(spec_.crosses[i], "*");
+      if (!named.insert(joined).second) {
+        return invalid_argument(
+            "the cross '{}' is named twice, or a column has its name; name each field once",
+            joined);
+      }
       cross.slot = width_++;
       cross.field = categories_.size() + buckets_.size() + i;
       for (const std::string& name : spec_.crosses[i]) {
@@ -288,6 +306,28 @@ class CsvParser final : public RowParser {
         "column '{}' has a vocabulary and is neither categorical nor a sequence with ids of its "
         "own; they are: {}",
         *numbered.begin(), base::join(categorical_, ", "));
+  }
+
+  Status place_negatives() {
+    const Negatives& wanted = spec_.negatives;
+    if (wanted.column.empty()) return {};
+    SR_ASSIGN_OR_RETURN(const size_t at, category_of(wanted.column, "which is to have negatives"));
+    const bool is_crossed = std::any_of(
+        spec_.crosses.begin(), spec_.crosses.end(), [&](const std::vector<std::string>& cross) {
+          return std::find(cross.begin(), cross.end(), wanted.column) != cross.end();
+        });
+    if (categories_[at].separator != 0 || is_crossed) {
+      return invalid_argument("column '{}' {}; it cannot have negatives", wanted.column,
+                              is_crossed ? "is crossed" : "has several values in a cell");
+    }
+    negative_slot_ = {.slot = categories_[at].slot,
+                      .first = ids_[at].first_token(),
+                      .size = ids_[at].num_tokens()};
+    if (wanted.sampler == "popularity" || ids_[at].has_vocabulary()) return {};
+    return invalid_argument(
+        "negatives of column '{}' are sampled by '{}', from a vocabulary, and it has none; give it "
+        "one (--vocabulary {}), or sample by popularity",
+        wanted.column, wanted.sampler, wanted.column);
   }
 
   Result<size_t> category_of(const std::string& name, const char* why) const {
@@ -555,6 +595,7 @@ class CsvParser final : public RowParser {
   std::vector<Cross> crosses_;
   std::vector<FieldIds> ids_;  // Of each field.
   std::vector<SequenceSlots> sequences_;
+  NegativeSlot negative_slot_;
   size_t width_ = 0;                // Slots of `ids`.
   size_t sequence_width_ = 0;       // Slots behind them.
   std::vector<std::string> texts_;  // Of the row, of columns that are crossed.

@@ -11,7 +11,9 @@
 #include "sidereal/base/strings.h"
 #include "sidereal/data/batch_source.h"
 #include "sidereal/data/byte_source.h"
+#include "sidereal/data/feeder.h"
 #include "sidereal/data/synthetic.h"
+#include "sidereal/data/table_formats.h"
 
 namespace sidereal::data {
 
@@ -88,14 +90,23 @@ Result<Schema> inspect(const DataSpec& spec) {
 Result<std::vector<std::string>> expand_globs(const std::vector<std::string>& patterns) {
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
+    const TableFile table = table_file(pattern);
+    const std::string format = pattern.substr(0, pattern.size() - table.path.size());
+    if (is_remote(table.path)) {
+      SR_ASSIGN_OR_RETURN(const auto found, fed_list(table.path));
+      for (const std::string& file : found) files.push_back(format + file);
+      continue;
+    }
     // A name that exists is taken as it stands, even with a '[' in it.
     if (file_bytes(pattern).ok()) {
       files.push_back(pattern);
       continue;
     }
     glob_t found{};
-    const int rc = glob(pattern.c_str(), 0, nullptr, &found);
-    for (size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) files.emplace_back(found.gl_pathv[i]);
+    const int rc = glob(table.path.c_str(), 0, nullptr, &found);
+    for (size_t i = 0; rc == 0 && i < found.gl_pathc; ++i) {
+      files.push_back(format + found.gl_pathv[i]);
+    }
     globfree(&found);
     if (rc != 0) {
       if (pattern.find_first_of("*?[") == std::string::npos) return file_bytes(pattern).status();

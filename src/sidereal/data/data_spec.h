@@ -37,6 +37,8 @@ inline constexpr int64_t kHashBucketsMax = int64_t{1} << 36;
 /// Upper limits of MultiHot::max_length and Bucketized::buckets.
 inline constexpr int64_t kMultiHotMax = 1024;
 inline constexpr int64_t kBucketsMax = 4096;
+/// Upper limit of Negatives::count.
+inline constexpr int64_t kNegativesMax = 1024;
 
 /// The column of a batch that says which rows belong together: i64 [B], equal for equal texts.
 inline constexpr const char* kGroup = "group";
@@ -147,6 +149,19 @@ struct Sequence {
   friend bool operator==(const Sequence&, const Sequence&) = default;
 };
 
+/// Rows that did not happen, behind each row that has a label above 0: copies with the label 0 and
+/// another value of a categorical column. Value type.
+struct Negatives {
+  /// "": there are none.
+  std::string column = "";
+  /// Copies of each row.
+  int64_t count = 0;
+  /// "popularity": values of rows shortly before, each as often as it was there; "uniform": tokens
+  /// of the column's vocabulary, all alike.
+  std::string sampler = "popularity";
+  friend bool operator==(const Negatives&, const Negatives&) = default;
+};
+
 /// A column of numbers that becomes a category: the number of boundaries that are not above it; an
 /// empty cell is one more category, behind them. Value type.
 struct Bucketized {
@@ -160,11 +175,12 @@ struct Bucketized {
 /// Which data to read and how. Travels from the launcher to the workers as JSON. Value type.
 struct DataSpec {
   Format format = Format::kCsv;
-  /// Files in reading order, plain or gzip (told by content). For arrays: see `arrays`.
+  /// Files in reading order, plain or gzip (told by content), here or elsewhere ("s3://...");
+  /// those of csv in one of the ways of table_formats.h. For arrays: see `arrays`.
   std::vector<std::string> files;
   /// kArrays: (column name, .npy file).
   std::vector<std::pair<std::string, std::string>> arrays;
-  /// csv, arrays: the label's column. Arrays may have none (empty).
+  /// csv, arrays: the label's column. Empty: there is none, as in rows that are to be predicted.
   std::string label = "label";
   /// csv, arrays: columns that make up `dense`, in this order.
   std::vector<std::string> numeric;
@@ -200,6 +216,8 @@ struct DataSpec {
   std::vector<Vocabulary> vocabularies;
   /// csv: columns beside `ids`; none of them is categorical too.
   std::vector<Sequence> sequences;
+  /// csv: in training data alone.
+  Negatives negatives;
   /// csv: how texts are hashed.
   Hash hash = Hash::kXxh3;
   /// csv.
@@ -252,6 +270,8 @@ struct Schema {
   std::vector<std::string> targets;
   /// True when Batch::columns has kGroup.
   bool has_group = false;
+  /// True when rows that did not happen are among them: DataSpec::negatives.
+  bool has_negatives = false;
   /// True when batches have `weights` (libsvm).
   bool weighted = false;
   bool has_label = true;
@@ -266,8 +286,8 @@ struct Schema {
 /// only. Errors name the file and what to do.
 Result<Schema> inspect(const DataSpec& spec);
 
-/// The files that match, sorted within each pattern; patterns as in glob(7). A pattern that matches
-/// nothing is kNotFound naming it.
+/// The files that match, sorted within each pattern; patterns as in glob(7), also of other machines
+/// and behind the name of a format. A pattern that matches nothing is kNotFound naming it.
 Result<std::vector<std::string>> expand_globs(const std::vector<std::string>& patterns);
 
 }  // namespace sidereal::data

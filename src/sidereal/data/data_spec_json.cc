@@ -176,6 +176,14 @@ Status read_sequence(const std::string& key, const Json& value, Sequence* out, b
   return {};
 }
 
+Status read_negatives(const std::string& key, const Json& value, Negatives* out, bool* known) {
+  if (key == "column") return read(key, value, &out->column);
+  if (key == "count") return read(key, value, &out->count);
+  if (key == "sampler") return read(key, value, &out->sampler);
+  *known = false;
+  return {};
+}
+
 Status read_label_rule(const std::string& key, const Json& value, LabelRule* out, bool* known) {
   if (key == "op") return read(key, value, &out->op);
   if (key == "value") return read(key, value, &out->value);
@@ -202,6 +210,11 @@ Status read_feature(const std::string& key, const Json& value, DataSpec* spec, b
   if (key == "bucketized") return read_objects(key, value, &spec->bucketized, read_bucketized);
   if (key == "crosses") return read(key, value, &spec->crosses);
   if (key == "vocabularies") return read_objects(key, value, &spec->vocabularies, read_vocabulary);
+  if (key == "negatives") {
+    return read_object(key, value, [&](const auto& name, const Json& member, bool* is_known) {
+      return read_negatives(name, member, &spec->negatives, is_known);
+    });
+  }
   if (key == "sequences") return read_objects(key, value, &spec->sequences, read_sequence);
   if (key == "hash") {
     std::string name;
@@ -257,6 +270,9 @@ void put_features(const DataSpec& spec, Json* out) {
                                     {"num_oov_indices", one.num_oov_indices},
                                     {"tokens", one.tokens}});
   }
+  json["negatives"] = {{"column", spec.negatives.column},
+                       {"count", spec.negatives.count},
+                       {"sampler", spec.negatives.sampler}};
   json["sequences"] = Json::array();
   for (const Sequence& one : spec.sequences) {
     json["sequences"].push_back({{"column", one.column},

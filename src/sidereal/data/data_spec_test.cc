@@ -43,6 +43,7 @@ DataSpec unusual_spec() {
   spec.hash = Hash::kFarmhash;
   spec.targets = {"z"};
   spec.group = "q";
+  spec.negatives = {.column = "u", .count = 4, .sampler = "uniform"};
   spec.class_weights = {{"1", "2.5"}};
   spec.delimiter = '\t';
   spec.hash_buckets = 17;

@@ -38,6 +38,25 @@ z = false
   EXPECT_EQ((*parse_toml("k = " + toml_string(odd)))["k"], odd);
 }
 
+TEST(Toml, TellsTheLinesOfTheOutermostKeys) {
+  std::map<std::string, int> lines;
+  const auto json = parse_toml(R"(a = ["x = 1",
+  "b = 2",  # b = 3
+]
+'c d'.e = 1
+"c d".f = 1
+
+[t]
+a = 1
+x = 1
+[t.u]
+[ v . w ]
+)",
+                               &lines);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(lines, (std::map<std::string, int>{{"a", 1}, {"c d", 4}, {"t", 7}, {"v", 11}}));
+}
+
 TEST(Toml, ErrorsNameTheLine) {
   const auto error = [](const std::string& text) {
     return base::message_of(parse_toml(text).status());

@@ -16,6 +16,7 @@
 namespace sidereal::data {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -275,8 +276,10 @@ TEST(Csv, NamesFileLineAndColumnOfABadRow) {
   EXPECT_THAT(message("1,two,3"), HasSubstr("a.csv:4: column 'n' is 'two', not a finite number"));
   EXPECT_THAT(message("1,inf,3"), HasSubstr("not a finite number"));
   EXPECT_THAT(message("1,1e99,3"), HasSubstr("not a finite number"));
-  EXPECT_THAT(message("yes,2,3"), HasSubstr("a.csv:4: the label 'yes' is not a number"));
-  EXPECT_THAT(message("0.5,2,3"), HasSubstr("the label '0.5' is neither 0 nor 1"));
+  EXPECT_THAT(message("yes,2,3"), AllOf(HasSubstr("a.csv:4: the label 'yes' is not a number"),
+                                        HasSubstr("say which labels are 1: --positive TEXT")));
+  EXPECT_THAT(message("0.5,2,3"), AllOf(HasSubstr("the label '0.5' is neither 0 nor 1"),
+                                        HasSubstr("--label 'COLUMN>=4'")));
   EXPECT_THAT(message("1,2,\"open\n1,2,3\n"), HasSubstr("a.csv:4: field 3 opens a quote"));
   EXPECT_THAT(message("1,2,\"a\"b"), HasSubstr("field 3 goes on after its closing quote"));
   EXPECT_THAT(message("\"1\",2,\"a\",x"), HasSubstr("4 fields where the header has 3"));
@@ -289,6 +292,26 @@ TEST(Csv, AnyFiniteLabelIsTakenWhenAskedFor) {
   spec.binary_label = false;
   spec.id_space = 2;
   EXPECT_THAT(*rows_of(spec), ElementsAre("4.5||1|", "-2||1|"));
+}
+
+TEST(Csv, RowsThatArePredictedHaveNoLabel) {
+  const TestFolder folder;
+  DataSpec spec = spec_of(Format::kCsv, folder.write("a.csv", "n,c\n4.5,1\n-2,0\n"));
+  spec.label = "";
+  spec.numeric = {"n"};
+  spec.id_space = 2;
+  const auto schema = inspect(spec);
+  ASSERT_TRUE(schema.ok()) << schema.status();
+  EXPECT_FALSE(schema->has_label);
+  EXPECT_THAT(schema->categorical, ElementsAre("c"));
+  auto reader = Reader::open(spec, {});
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  Batch batch;
+  ASSERT_TRUE(*(*reader)->next(&batch));
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_FALSE(batch.label.defined());
+  EXPECT_THAT(batch.dense.data<float>(), ElementsAre(4.5F, -2.0F));
+  EXPECT_THAT(batch.ids.data<int64_t>(), ElementsAre(1, 0));
 }
 
 TEST(Csv, AnEmptyFileHasNoHeader) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "sidereal/data/table_formats.h"
+
 namespace sidereal::data {
 namespace {
 
@@ -14,15 +16,31 @@ constexpr size_t kNone = static_cast<size_t>(-1);
 
 }  // namespace
 
-Result<std::unique_ptr<LineReader>> LineReader::open(const std::string& path, bool quoted) {
-  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path));
+Result<std::unique_ptr<LineReader>> LineReader::open(const std::string& path, bool quoted,
+                                                     const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path, stop));
   return std::make_unique<LineReader>(path, std::move(source), quoted);
 }
 
-LineReader::LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted)
-    : path_(std::move(path)), source_(std::move(source)), quoted_(quoted), buffer_(kReadBytes) {}
+Result<std::unique_ptr<LineReader>> LineReader::open_table(const std::string& file, char delimiter,
+                                                           const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto source, data::open_table(file, delimiter, stop));
+  return std::make_unique<LineReader>(file, std::move(source), /*quoted=*/true,
+                                      table_file(file).format->is_text);
+}
 
-std::string LineReader::place() const { return fmt::format("{}:{}", path_, line_); }
+LineReader::LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted,
+                       bool is_text)
+    : path_(std::move(path)),
+      source_(std::move(source)),
+      quoted_(quoted),
+      is_text_(is_text),
+      buffer_(kReadBytes) {}
+
+std::string LineReader::place() const {
+  if (is_text_) return fmt::format("{}:{}", path_, line_);
+  return rows_ > 1 ? fmt::format("{}: row {}", path_, rows_ - 1) : path_;
+}
 
 Status LineReader::fill() {
   if (begin_ > 0) {
@@ -90,6 +108,7 @@ Result<bool> LineReader::next_line(std::string_view* row) {
   if (length > 0 && data[length - 1] == '\r') --length;
   *row = std::string_view(data, length);
   begin_ = std::min(begin_ + line_end + 1, end_);
+  ++rows_;
   return true;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,9 +22,14 @@ class LineReader {
   static constexpr size_t kRowBytesMax = size_t{16} << 20;
 
   /// Opens the file; errors as of open_bytes().
-  static Result<std::unique_ptr<LineReader>> open(const std::string& path, bool quoted);
+  static Result<std::unique_ptr<LineReader>> open(const std::string& path, bool quoted,
+                                                  const std::atomic<bool>* stop = nullptr);
+  /// Opens the file of a table; errors as of open_table().
+  static Result<std::unique_ptr<LineReader>> open_table(const std::string& file, char delimiter,
+                                                        const std::atomic<bool>* stop = nullptr);
 
-  LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted);
+  LineReader(std::string path, std::unique_ptr<ByteSource> source, bool quoted,
+             bool is_text = true);
 
   /// The next row, valid until the next call; false at the end.
   Result<bool> next(std::string_view* row);
@@ -33,7 +39,8 @@ class LineReader {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Number of the line the last row began on, from 1.
   [[nodiscard]] int64_t line() const { return line_; }
-  /// "path:line", for messages.
+  /// Where the last row is, for messages: "path:line", or of a table that is no text "path: row
+  /// 3", or "path" of its header.
   [[nodiscard]] std::string place() const;
   /// Bytes of the file used, before decompression.
   [[nodiscard]] int64_t position() const { return source_->position(); }
@@ -47,11 +54,13 @@ class LineReader {
   std::string path_;
   std::unique_ptr<ByteSource> source_;
   bool quoted_;
+  bool is_text_;
   std::vector<char> buffer_;
   size_t begin_ = 0;
   size_t end_ = 0;
   bool ended_ = false;
   int64_t line_ = 0;
+  int64_t rows_ = 0;
   int64_t lines_read_ = 0;
 };
 

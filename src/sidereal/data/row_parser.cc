@@ -26,7 +26,8 @@ Status parse_label(std::string_view text, bool binary, bool minus_one, float* ou
     return {};
   }
   if (!parse_float(trim_blanks(text), out)) {
-    return invalid_argument("the label {} is not a number", shown(text));
+    return invalid_argument("the label {} is not a number{}", shown(text),
+                            binary ? "; give every row a 0 or 1 as label" : "");
   }
   if (!binary) return {};
   if (minus_one && *out == -1.0F) *out = 0.0F;
@@ -67,7 +68,14 @@ Status check_label_rule(const LabelRule& rule) {
 }
 
 Status parse_label_by(const LabelRule& rule, std::string_view text, bool binary, float* out) {
-  if (rule.op.empty()) return parse_label(text, binary, false, out);
+  if (rule.op.empty()) {
+    Status parsed = parse_label(text, binary, false, out);
+    if (parsed.ok() || !binary || trim_blanks(text).empty()) return parsed;
+    const bool is_number = parse_float(trim_blanks(text), out);
+    return base::with_message(
+        parsed, fmt::format("{}, or say which labels are 1: {}", base::message_of(parsed),
+                            is_number ? "--label 'COLUMN>=4'" : "--positive TEXT"));
+  }
   text = trim_blanks(text);
   const std::string_view value = trim_blanks(rule.value);
   float given = 0;

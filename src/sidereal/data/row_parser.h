@@ -25,6 +25,13 @@ struct Row {
 /// The id of a category in its field.
 using base::category_id;
 
+/// Where the values of DataSpec::negatives stand, and which there are. Value type.
+struct NegativeSlot {
+  size_t slot = 0;    ///< In Row::ids.
+  int64_t first = 0;  ///< The first id of a token, and how many tokens there are; 0: no vocabulary.
+  int64_t size = 0;
+};
+
 /// Turns rows of text into numbers and ids. Messages do not say where: the caller knows.
 /// Thread: core-local.
 class RowParser {
@@ -39,6 +46,10 @@ class RowParser {
   virtual Status parse(std::string_view text, Row* row) = 0;
   /// What rows look like; complete after the first start_file() where there are headers.
   [[nodiscard]] virtual Schema schema() const = 0;
+  /// Multiplies the weight of a row by what its label counts (DataSpec::class_weights).
+  virtual void weigh(Row* /*row*/) const {}
+  /// Of DataSpec::negatives; complete as schema() is.
+  [[nodiscard]] virtual NegativeSlot negative_slot() const { return {}; }
 };
 
 /// Parses a label. With `binary`, only 0 and 1 (and -1 for 0 when `minus_one`) are labels.

@@ -178,7 +178,7 @@ void prepare(const DataSpec& spec, const std::string& name, Column* column) {
 /// Looks at the first `rows` rows of a file.
 Status read_sample(const DataSpec& spec, const std::string& file, int64_t rows,
                    std::vector<std::string>* names, std::vector<Column>* columns) {
-  SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(file, /*quoted=*/true));
+  SR_ASSIGN_OR_RETURN(auto lines, LineReader::open_table(file, spec.delimiter));
   const parse::CsvStyle style{.delimiter = spec.delimiter};
   std::string_view text;
   std::vector<std::string_view> fields;

@@ -6,6 +6,7 @@
 
 #include "sidereal/data/batch_source.h"
 #include "sidereal/data/line_reader.h"
+#include "sidereal/data/negative_sampler.h"
 #include "sidereal/data/row_parser.h"
 #include "sidereal/data/shuffle_buffer.h"
 #include "sidereal/data/statistics.h"
@@ -30,31 +31,32 @@ Status start_file(LineReader* lines, RowParser* parser) {
   return base::with_context(parser->start_file(header), lines->place());
 }
 
-struct TextFormat {
-  std::unique_ptr<RowParser> parser;
-  bool quoted;
-};
+// The rows of a file of the spec.
+Result<std::unique_ptr<LineReader>> open_file(const DataSpec& spec, const std::string& file,
+                                              const std::atomic<bool>* stop = nullptr) {
+  if (spec.format == Format::kCsv) return LineReader::open_table(file, spec.delimiter, stop);
+  return LineReader::open(file, /*quoted=*/false, stop);
+}
 
 // Makes the parser and lets it see the first file's header, which fixes the order of the fields
 // for every part.
-Result<TextFormat> open_format(const DataSpec& spec) {
+Result<std::unique_ptr<RowParser>> open_format(const DataSpec& spec) {
   if (spec.files.empty()) return invalid_argument("no data files are named");
   SR_ASSIGN_OR_RETURN(auto parser, make_parser(spec));
-  const bool quoted = spec.format == Format::kCsv;
   if (parser->has_header()) {
-    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(spec.files.front(), quoted));
+    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, spec.files.front()));
     SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
   }
-  return TextFormat{std::move(parser), quoted};
+  return parser;
 }
 
 class TextSource final : public BatchSource {
  public:
-  TextSource(const DataSpec& spec, const ReadOptions& options, TextFormat format)
+  TextSource(const DataSpec& spec, const ReadOptions& options, std::unique_ptr<RowParser> parser)
       : options_(options),
+        spec_(spec),
         bad_rows_(spec.bad_rows),
-        parser_(std::move(format.parser)),
-        quoted_(format.quoted),
+        parser_(std::move(parser)),
         schema_(parser_->schema()) {
     const auto files = static_cast<int64_t>(spec.files.size());
     const bool whole_files = files >= options.part.count;
@@ -68,8 +70,12 @@ class TextSource final : public BatchSource {
       until_mine_ = options.part.index;
     }
     if (spec.shuffle_rows > 0) shuffle_.emplace(spec.shuffle_rows, shuffle_key(spec, options));
+    if (schema_.has_negatives) {
+      negatives_.emplace(spec.negatives, parser_->negative_slot(), schema_.targets.size(),
+                         shuffle_key(spec, options) + kGoldenGamma);
+    }
     rows_to_pass_ = options.rows_before;
-    if (!shuffle_ && bad_rows_ == BadRows::kFail) {
+    if (!shuffle_ && !negatives_ && bad_rows_ == BadRows::kFail) {
       // They were all good, and need not be understood again.
       until_mine_ += rows_to_pass_ * stride_;
       stats_.rows_read = std::exchange(rows_to_pass_, 0);
@@ -107,13 +113,14 @@ class TextSource final : public BatchSource {
     const int64_t size = options_.batch_size;
     const int64_t width = schema_.dense_width;
     const int64_t fields = schema_.fields;
-    reuse(&batch->label, DType::kFloat32, Shape{size});
+    const bool has_label = schema_.has_label;
+    if (has_label) reuse(&batch->label, DType::kFloat32, Shape{size});
     const bool has_weight = schema_.has_sample_weight;
     if (has_weight) reuse(&batch->sample_weight, DType::kFloat32, Shape{size});
     if (width > 0) reuse(&batch->dense, DType::kFloat32, Shape{size, width});
     if (fields > 0) reuse(&batch->ids, DType::kInt64, Shape{size, fields});
     reuse_columns(batch);
-    float* label = batch->label.data<float>().data();
+    float* label = has_label ? batch->label.data<float>().data() : nullptr;
     float* dense = width > 0 ? batch->dense.data<float>().data() : nullptr;
     float* weight = has_weight ? batch->sample_weight.data<float>().data() : nullptr;
     int64_t* ids = fields > 0 ? batch->ids.data<int64_t>().data() : nullptr;
@@ -121,7 +128,7 @@ class TextSource final : public BatchSource {
     for (; rows < size; ++rows) {
       SR_ASSIGN_OR_RETURN(const bool more, next_shuffled());
       if (!more) break;
-      label[rows] = row_.label;
+      if (has_label) label[rows] = row_.label;
       if (has_weight) weight[rows] = row_.sample_weight;
       if (width > 0) dense = std::copy_n(row_.dense.begin(), width, dense);
       if (fields > 0) ids = std::copy_n(row_.ids.begin(), fields, ids);
@@ -129,7 +136,7 @@ class TextSource final : public BatchSource {
     }
     batch->rows = rows;
     if (rows == size) return true;
-    batch->label = batch->label.rows(0, rows);
+    if (has_label) batch->label = batch->label.rows(0, rows);
     if (has_weight) batch->sample_weight = batch->sample_weight.rows(0, rows);
     if (width > 0) batch->dense = batch->dense.rows(0, rows);
     if (fields > 0) batch->ids = batch->ids.rows(0, rows);
@@ -227,8 +234,20 @@ class TextSource final : public BatchSource {
     return true;
   }
 
-  // The next good row of this part in the order of the files.
+  // The next row of this part in the order of the files, with the negatives of each behind it.
   Result<bool> next_row(Row* row) {
+    bool more = negatives_ && negatives_->next(row);
+    if (more) {
+      ++stats_.rows_read;
+    } else {
+      SR_ASSIGN_OR_RETURN(more, next_good(row));
+      if (more && negatives_) negatives_->see(*row);
+    }
+    if (more) parser_->weigh(row);
+    return more;
+  }
+
+  Result<bool> next_good(Row* row) {
     std::string_view text;
     while (true) {
       SR_ASSIGN_OR_RETURN(const bool more, next_text(&text));
@@ -263,7 +282,7 @@ class TextSource final : public BatchSource {
           stats_.progress = 1;
           return false;
         }
-        SR_ASSIGN_OR_RETURN(lines_, LineReader::open(files_[next_file_++], quoted_));
+        SR_ASSIGN_OR_RETURN(lines_, open_file(spec_, files_[next_file_++], options_.stop));
         if (parser_->has_header()) SR_RETURN_IF_ERROR(start_file(lines_.get(), parser_.get()));
       }
       SR_ASSIGN_OR_RETURN(const bool more, lines_->next(text));
@@ -290,9 +309,9 @@ class TextSource final : public BatchSource {
   }
 
   ReadOptions options_;
+  DataSpec spec_;
   BadRows bad_rows_;
   std::unique_ptr<RowParser> parser_;
-  bool quoted_;
   Schema schema_;
   std::vector<std::string> files_;
   size_t next_file_ = 0;
@@ -308,6 +327,7 @@ class TextSource final : public BatchSource {
   Row row_;
   Row parsed_;
   std::optional<ShuffleBuffer> shuffle_;
+  std::optional<NegativeSampler> negatives_;
   // Of the batch that is filled.
   std::vector<std::pair<int64_t*, int64_t>> id_columns_;
   std::vector<float*> targets_;
@@ -324,21 +344,19 @@ Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadO
     return invalid_argument(
         "what columns are scaled or numbered by is not known yet; with_statistics() finds it out");
   }
-  SR_ASSIGN_OR_RETURN(TextFormat format, open_format(spec));
-  auto source = std::make_unique<TextSource>(spec, options, std::move(format));
+  SR_ASSIGN_OR_RETURN(auto parser, open_format(spec));
+  auto source = std::make_unique<TextSource>(spec, options, std::move(parser));
   SR_RETURN_IF_ERROR(source->start());
   return source;
 }
 
 Result<Schema> inspect_text(const DataSpec& spec) {
-  SR_ASSIGN_OR_RETURN(const TextFormat format, open_format(spec));
+  SR_ASSIGN_OR_RETURN(const auto parser, open_format(spec));
   for (const std::string& file : spec.files) {
-    SR_ASSIGN_OR_RETURN(auto lines, LineReader::open(file, format.quoted));
-    if (format.parser->has_header()) {
-      SR_RETURN_IF_ERROR(start_file(lines.get(), format.parser.get()));
-    }
+    SR_ASSIGN_OR_RETURN(auto lines, open_file(spec, file));
+    if (parser->has_header()) SR_RETURN_IF_ERROR(start_file(lines.get(), parser.get()));
   }
-  return format.parser->schema();
+  return parser->schema();
 }
 
 }  // namespace sidereal::data

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "sidereal/base/strings.h"
@@ -18,7 +19,8 @@ constexpr int kDepthMax = 32;
 
 class TomlReader {
  public:
-  explicit TomlReader(std::string_view text) : rest_(text) {}
+  TomlReader(std::string_view text, std::map<std::string, int>* lines)
+      : rest_(text), lines_(lines) {}
 
   Result<Json> read() {
     Json root = Json::object();
@@ -27,7 +29,7 @@ class TomlReader {
       if (take('[')) {
         SR_ASSIGN_OR_RETURN(table, open_table(&root));
       } else {
-        SR_RETURN_IF_ERROR(read_pair(table));
+        SR_RETURN_IF_ERROR(read_pair(table, table == &root));
       }
       skip_blanks();
       if (!rest_.empty() && rest_[0] != '\n' && rest_[0] != '#') {
@@ -69,6 +71,7 @@ class TomlReader {
   Result<Json*> open_table(Json* root) {
     if (take('[')) return wrong("lists of tables are not taken");
     SR_ASSIGN_OR_RETURN(const auto keys, read_keys());
+    note_line(keys.front());
     if (!take(']')) return wrong("a table's name ends with ]");
     SR_ASSIGN_OR_RETURN(Json* const at, walk(root, keys));
     std::string name;
@@ -90,8 +93,9 @@ class TomlReader {
     return at;
   }
 
-  Status read_pair(Json* table) {
+  Status read_pair(Json* table, bool is_outermost) {
     SR_ASSIGN_OR_RETURN(auto keys, read_keys());
+    if (is_outermost) note_line(keys.front());
     if (!take('=')) return wrong("'{}' is followed by no =", keys.back());
     const std::string last = std::move(keys.back());
     keys.pop_back();
@@ -119,6 +123,10 @@ class TomlReader {
       skip_blanks();
     } while (take('.'));
     return keys;
+  }
+
+  void note_line(const std::string& key) {
+    if (lines_ != nullptr) lines_->try_emplace(key, line_);
   }
 
   static bool is_bare(char c) {
@@ -183,12 +191,15 @@ class TomlReader {
 
   std::string_view rest_;
   int line_ = 1;
+  std::map<std::string, int>* const lines_;
   std::vector<std::string> opened_;
 };
 
 }  // namespace
 
-Result<Json> parse_toml(std::string_view text) { return TomlReader(text).read(); }
+Result<Json> parse_toml(std::string_view text, std::map<std::string, int>* lines) {
+  return TomlReader(text, lines).read();
+}
 
 std::string toml_string(std::string_view text) {
   std::string out = "\"";

@@ -230,6 +230,37 @@ Status check_sequence(const Sequence& s) {
   return {};
 }
 
+Result<Negatives> parse_negatives_option(const std::string& text) {
+  constexpr std::string_view kSampler = ":sampler=";
+  // A column's name may have both characters itself.
+  const size_t colon = std::min(text.rfind(kSampler), text.size());
+  const size_t equals = std::min(text.rfind('=', colon == 0 ? 0 : colon - 1), colon);
+  Negatives out;
+  out.column = std::string(base::trim(text.substr(0, equals)));
+  const Result<int64_t> count = base::parse_int(
+      equals == colon ? "" : base::trim(text.substr(equals + 1, colon - equals - 1)));
+  if (out.column.empty() || !count.ok()) {
+    return invalid_argument(
+        "--negatives: '{}' is not COLUMN=N[:sampler=NAME], as in 'item=4:sampler=uniform'", text);
+  }
+  out.count = *count;
+  if (colon < text.size()) out.sampler = text.substr(colon + kSampler.size());
+  SR_RETURN_IF_ERROR(base::with_context(check_negatives(out), "--negatives"));
+  return out;
+}
+
+Status check_negatives(const Negatives& n) {
+  if (n.column.empty()) return {};
+  if (n.count < 1 || n.count > kNegativesMax) {
+    return invalid_argument("column '{}' is to have {} negatives of a row; it must be from 1 to {}",
+                            n.column, n.count, kNegativesMax);
+  }
+  if (n.sampler == "popularity" || n.sampler == "uniform") return {};
+  return invalid_argument(
+      "negatives of column '{}' are sampled by '{}'; it must be popularity or uniform", n.column,
+      n.sampler);
+}
+
 FieldIds::FieldIds(int64_t field, int64_t first, const Vocabulary& vocabulary)
     : field_(field), first_(first), num_oov_indices_(vocabulary.num_oov_indices) {
   auto tokens = std::make_shared<Tokens>();

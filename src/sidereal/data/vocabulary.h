@@ -36,6 +36,9 @@ void cut_to_max(Vocabulary* vocabulary);
 /// "history:|:50[:padding=pre][:truncating=pre][:like=item]" as a column of sequences.
 Result<Sequence> parse_sequence_option(const std::string& text);
 Status check_sequence(const Sequence& sequence);
+/// "item=4[:sampler=uniform]" as negatives.
+Result<Negatives> parse_negatives_option(const std::string& text);
+Status check_negatives(const Negatives& negatives);
 
 /// The numbers that the texts of one field have: by a hash, or by a vocabulary. A vocabulary has
 /// first its `num_oov_indices` numbers for texts that are not in it, chosen by FarmHash, then its
@@ -52,6 +55,12 @@ class FieldIds {
   [[nodiscard]] int64_t size() const { return size_; }
   /// What has to be added to category_id() of its field.
   [[nodiscard]] int64_t shift() const { return first_ - field_ * size_; }
+  [[nodiscard]] bool has_vocabulary() const { return tokens_ != nullptr; }
+  /// The first id of a token; without a vocabulary there are none.
+  [[nodiscard]] int64_t first_token() const { return first_ + num_oov_indices_; }
+  [[nodiscard]] int64_t num_tokens() const {
+    return has_vocabulary() ? size_ - num_oov_indices_ : 0;
+  }
   [[nodiscard]] bool is_plain() const { return tokens_ == nullptr && hash_ == Hash::kXxh3; }
   [[nodiscard]] int64_t id(std::string_view text) const;
   /// The id of what several features are together: a hash of their texts joined, or with FarmHash

@@ -447,7 +447,7 @@ Result<std::vector<Value>> LocalFunction::call_within(Engine& engine,
   }
   const kernels::ScopedFlushToZero flush;
   std::vector<Value> outputs;
-  SR_RETURN_IF_ERROR(run(engine, inputs, {}, engine.context().next_step(), &outputs, limit));
+  SR_RETURN_IF_ERROR(run(engine, inputs, {}, next_step(), &outputs, limit));
   return outputs;
 }
 
@@ -457,7 +457,7 @@ Status LocalFunction::update(Engine& engine, std::span<const Value* const> input
     return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
                                   def_.inputs.size(), inputs.size());
   }
-  return run(engine, inputs, kept, engine.context().next_step(), outputs);
+  return run(engine, inputs, kept, next_step(), outputs);
 }
 
 Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const Value* const> inputs,
@@ -466,7 +466,7 @@ Result<std::vector<Value>> LocalFunction::call(Engine& engine, std::span<const V
     return base::invalid_argument("function '{}' takes {} inputs; {} are given", def_.name,
                                   def_.inputs.size(), inputs.size());
   }
-  if (step == 0) step = engine.context().next_step();
+  if (step == 0) step = next_step();
   if (!engine.listens(inputs)) return run(engine, inputs, step);
   if (const Status status = differentiate(engine); !status.ok()) {
     SR_ASSIGN_OR_RETURN(std::vector<Value> outputs, run(engine, inputs, step));

@@ -70,6 +70,9 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   struct Compiled;
   struct Derivative;
 
+  /// The number of a call, from 1 on for each function: equal ones draw equal random values, whatever
+  /// else the program has run. TensorFlow's functions begin again the same way.
+  uint64_t next_step() { return ++steps_; }
   Status compile(Engine& engine);
   Status differentiate(Engine& engine);
   Status run(Engine& engine, std::span<const Value* const> inputs, std::span<const Kept> kept,
@@ -83,6 +86,7 @@ class LocalFunction : public std::enable_shared_from_this<LocalFunction> {
   FunctionDef def_;
   std::unique_ptr<Compiled> compiled_;
   std::shared_ptr<Derivative> derivative_;
+  uint64_t steps_ = 0;
 };
 
 }  // namespace sidereal::eager

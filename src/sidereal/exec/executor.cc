@@ -79,6 +79,7 @@ std::span<const ports::TensorSource> KernelContext::peers() const { return step_
 uint64_t KernelContext::step_id() const { return step_->step_id_; }
 const resources::ClosureKey& KernelContext::closure() const { return step_->closure_; }
 uint64_t KernelContext::number_on_lane() const { return step_->root_->number_; }
+int KernelContext::pusher() const { return step_->root_->pusher_; }
 
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
   const int32_t slot = instruction_->outputs[i];

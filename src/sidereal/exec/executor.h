@@ -97,6 +97,9 @@ class Step {
   /// has ended.
   void set_peers(std::span<const ports::TensorSource> peers) { peers_ = peers; }
 
+  /// The worker and session of the step, for figures: see resources/pushed_by.h.
+  void set_pusher(int pusher) { pusher_ = pusher; }
+
   /// What the lane calls the step: who answers it from another lane says this number.
   void set_number(uint64_t number) { number_ = number; }
 
@@ -232,6 +235,7 @@ class Step {
   ports::Rendezvous* rendezvous_ = nullptr;
   bool rendezvous_tells_ = false;
   std::span<const ports::TensorSource> peers_;  // Of the outermost step.
+  int pusher_ = 0;                              // Of the outermost step.
   Trace* trace_ = nullptr;
   int32_t track_ = 0;
   std::string_view label_;

@@ -76,6 +76,8 @@ class KernelContext {
   [[nodiscard]] uint64_t step_id() const;
   /// The closure that the step is, if that may be run again.
   [[nodiscard]] const resources::ClosureKey& closure() const;
+  /// The worker and session of the step, for figures: see resources/pushed_by.h.
+  [[nodiscard]] int pusher() const;
   /// What the lane that runs the step calls it: see Step::set_number().
   [[nodiscard]] uint64_t number_on_lane() const;
 

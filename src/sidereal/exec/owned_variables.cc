@@ -100,6 +100,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   struct Run {
     uint64_t step = 0;
     resources::ClosureKey closure;
+    int pushed_by = 0;
     uint64_t number = 0;  ///< Of the step, on its lane.
     int lane = 0;         ///< That it was first handed to.
     std::vector<Tensor> inputs;
@@ -182,6 +183,7 @@ class HandedOver : public std::enable_shared_from_this<HandedOver> {
   }
 
   Status compute(Step* step, Run* run) const {
+    step->set_pusher(run->pushed_by);
     step->begin(run->step, run->closure);
     Status status;
     for (size_t i = 0; status.ok() && i < run->inputs.size(); ++i) {
@@ -237,6 +239,7 @@ class OwnedKernel final : public Kernel {
     auto run = std::make_shared<HandedOver::Run>();
     run->step = c.step_id();
     run->closure = c.closure();
+    run->pushed_by = c.pusher();
     run->number = c.number_on_lane();
     run->lane = variables_.lane();
     for (int i = 0; i < c.num_inputs(); ++i) run->inputs.push_back(c.input(i));

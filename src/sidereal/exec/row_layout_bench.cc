@@ -5,12 +5,16 @@
 //             read, and equal ids are looked for
 //   layout 1: weights and slots lie in one row
 //   skewed:   drawn with probability about 1 / rank, before equal ones are left out
+// small_update: layout 1 of 1,000,000 rows of 16 weights and an adagrad slot, so many of them
+// counting: what is counted of a pull and a push, for figures, of so many workers in turn: at most
+//           1 % of a small update of 256 rows
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <cmath>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -253,6 +257,45 @@ void bare_update(benchmark::State& state) {
   state.SetItemsProcessed(rows);
 }
 
+void small_update(benchmark::State& state) {
+  kernels::prepare_thread();
+  constexpr int64_t kRows = 1'000'000;
+  constexpr int64_t kDim = 16;
+  const int64_t count = state.range(0);
+  Table table(kRows, kDim, 1, true);
+  Table::Op op = table.updates(1, true);
+  std::vector<Tensor> batches = draw_batches(kRows, false);
+  for (Tensor& batch : batches) {
+    const std::span<const int64_t> ids = batch.data<const int64_t>();
+    batch = Tensor::of(Shape{count}, std::vector<int64_t>(ids.begin(), ids.begin() + count));
+  }
+  const std::vector<Tensor> grads = gradients_of(batches, kDim);
+  std::vector<Tensor> inputs = Table::update_inputs(1, batches[0], grads[0]);
+  size_t at = 0;
+  for (auto _ : state) {
+    const size_t batch = at++ % kBatches;
+    inputs[1] = batches[batch];
+    inputs[2] = grads[batch];
+    Table::run(op, inputs);
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * count);
+}
+
+void counting(benchmark::State& state) {
+  resources::Staleness staleness;
+  const int64_t workers = state.range(0);
+  uint64_t step = 0;
+  for (auto _ : state) {
+    ++step;
+    // Others have pushed between.
+    staleness.note_read(step + 3);
+    staleness.note_change(step, 1 + static_cast<int>(step % static_cast<uint64_t>(workers)), true,
+                          64);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));
+}
+
 using Cases = std::vector<std::vector<int64_t>>;
 /// Rows, dim, layout, skewed.
 Cases cases(bool bare) {
@@ -283,6 +326,8 @@ void of_rules(benchmark::internal::Benchmark* bench) {
 BENCHMARK(gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_layouts);
 BENCHMARK(bare_gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
 BENCHMARK(update)->ArgNames({"rows", "dim", "layout", "skewed", "slots"})->Apply(of_rules);
+BENCHMARK(small_update)->ArgNames({"count"})->Arg(1)->Arg(32)->Arg(256);
+BENCHMARK(counting)->ArgNames({"workers"})->Arg(1)->Arg(64);
 BENCHMARK(bare_update)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
 
 }  // namespace

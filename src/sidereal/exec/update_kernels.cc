@@ -12,6 +12,7 @@
 #include "sidereal/kernels/optimizer.h"
 #include "sidereal/kernels/sparse.h"
 #include "sidereal/ops/update_rule.h"
+#include "sidereal/resources/pushed_by.h"
 #include "sidereal/resources/row_layout.h"
 
 /// Updates of weights by the rules of optimizers, in place where the step may.
@@ -127,7 +128,9 @@ class UpdateKernel : public Kernel {
       SR_RETURN_IF_ERROR(check_and_apply(c, locked));
       // One that has no lane is of this program alone, which knows how it trains.
       if (changes() && variables_[0]->owner() != nullptr) {
-        variables_[0]->staleness()->note_change(c.step_id(), is_of_rows());
+        variables_[0]->staleness()->note_change(resources::step_of(c.step_id(), c.pusher()),
+                                                resources::pusher_of(c.pusher()), is_of_rows(),
+                                                rows_);
       }
       return Status();
     });
@@ -137,8 +140,10 @@ class UpdateKernel : public Kernel {
   /// Whether it changes what it is given, and whether that is rows of a table.
   [[nodiscard]] virtual bool changes() const { return true; }
   [[nodiscard]] virtual bool is_of_rows() const = 0;
-  /// Weights and slots have been checked.
+  /// Weights and slots have been checked. Says set_rows(), of a table.
   virtual Status apply(KernelContext& c, Target& target) = 0;
+
+  void set_rows(int64_t rows) { rows_ = rows; }
 
   /// The weights and slots of a target, as `rows_of` gives them.
   template <class T, class RowsOf>
@@ -182,6 +187,7 @@ class UpdateKernel : public Kernel {
   int step_;
   int num_slots_;
   kernels::RuleStep now_;
+  int64_t rows_ = 0;  // Of a table that it changed.
   resources::Manager* manager_;
   std::vector<KnownVariable> known_;  // The weights, the slots.
   std::vector<Variable*> variables_;  // The same, found.
@@ -394,6 +400,7 @@ class UpdateRows final : public UpdateKernel {
     target.lay_out(c);
     const kernels::RuleArrays<T> table =
         arrays_of<T>([&](int i) { return target.changed(i, distinct); });
+    set_rows(static_cast<int64_t>(distinct.size()));
     if (dim == 0) return {};
     c.parallel(static_cast<int64_t>(distinct.size()), kGrain / dim + 1,
                [&](int64_t begin, int64_t end) {

@@ -14,6 +14,7 @@
 #include "sidereal/kernels/elementwise.h"
 #include "sidereal/kernels/rows.h"
 #include "sidereal/kernels/sparse.h"
+#include "sidereal/resources/pushed_by.h"
 #include "sidereal/tensor/dispatch.h"
 
 /// Kernels of variables that steps share by name; their updates by optimizers are in
@@ -30,7 +31,7 @@ using tensor::Tensor;
 
 /// For figures of how old what a step computes with is. Thread: that of the value.
 void note_read(const KernelContext& c, Variable* variable) {
-  variable->staleness()->note_read(c.step_id());
+  variable->staleness()->note_read(resources::step_of(c.step_id(), c.pusher()));
 }
 
 Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
@@ -92,17 +93,21 @@ Result<std::unique_ptr<Kernel>> assign(const BindContext& bind) {
   });
 }
 
-/// A kernel that changes the variable of input 0 by `change(value, context)`, and gives the new
-/// value out.
+/// A kernel that changes the variable of input 0, or those of its rows that input 1 says, by
+/// `change(value, context)`, and gives the new value out.
 template <class F>
-KernelFactory changing(F change) {
-  return [change](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
+KernelFactory changing(bool of_rows, F change) {
+  return [change, of_rows](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-    return make_kernel([manager, change, give = GivenOut(bind),
+    return make_kernel([manager, change, of_rows, give = GivenOut(bind),
                         known = KnownVariable()](KernelContext& c) mutable -> Status {
       SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
       return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
         SR_RETURN_IF_ERROR(change(values[0], c));
+        if (found->owner() != nullptr) {
+          found->staleness()->note_assignment(resources::step_of(c.step_id(), c.pusher()), of_rows,
+                                              of_rows ? c.input(1).num_elements() : 0);
+        }
         return give(c, *values[0]);
       });
     });
@@ -110,7 +115,7 @@ KernelFactory changing(F change) {
 }
 
 KernelFactory assign_sum(kernels::BinaryOp op) {
-  return changing([op](Variable::Value* value, KernelContext& c) -> Status {
+  return changing(false, [op](Variable::Value* value, KernelContext& c) -> Status {
     const Tensor& x = c.input(1);
     if (x.dtype() != value->dtype() || !(x.shape() == value->shape())) {
       return invalid_argument("{} for a variable that is {}: they must have one dtype and shape",
@@ -140,13 +145,14 @@ KernelFactory assign_sum(kernels::BinaryOp op) {
 }
 
 KernelFactory scatter(Scatter how) {
-  return changing([rows = std::vector<int64_t>(), how](Variable::Value* value,
+  return changing(true,
+                  [rows = std::vector<int64_t>(), how](Variable::Value* value,
                                                        KernelContext& c) mutable -> Status {
-    const ir::TensorSpec spec = {value->dtype(), value->shape()};
-    SR_RETURN_IF_ERROR(rows_of(spec, c.input(1), c.input(2), &rows));
-    if (rows.empty()) return {};
-    return scatter_rows(how, rows, c.input(2), value->own(rows));
-  });
+                    const ir::TensorSpec spec = {value->dtype(), value->shape()};
+                    SR_RETURN_IF_ERROR(rows_of(spec, c.input(1), c.input(2), &rows));
+                    if (rows.empty()) return {};
+                    return scatter_rows(how, rows, c.input(2), value->own(rows));
+                  });
 }
 
 // --- Rows.

@@ -23,7 +23,7 @@ class LocalLink final : public Link {
       : task_(task), session_(session), state_(std::move(state)) {}
 
   void attach(std::function<void(Result<Attached>)> done) override {
-    const Status opened = task_->open_session(session_, state_);
+    const Status opened = task_->open_session(session_, state_, task_->name());
     if (!opened.ok()) return done(opened);
     done(Attached{.incarnation = task_->incarnation(), .lanes = task_->lanes()});
   }

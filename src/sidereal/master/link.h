@@ -48,7 +48,9 @@ struct LinkOptions {
   uint64_t session = 0;
   task::SessionState state = {};
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
+  uint64_t lease = 0;                  ///< Of the session's job; 0: of none.
   std::string cluster = {};            ///< That the session named, as JSON; "": none.
+  std::string master = {};             ///< The task of the master.
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;

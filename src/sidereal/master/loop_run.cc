@@ -343,8 +343,10 @@ void LoopRun::lane_ended(int lane, const Status& status) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(lanes_[static_cast<size_t>(lane)]->has_ended, true)) return;
     is_first_failure = status_.ok() && !status.ok();
-    // Steps that see the signal end before their lane hears why.
-    const bool is_echo = status.code() == StatusCode::kCancelled && !cancelled_.ok();
+    // Steps that see the signal end before their lane hears why, and tasks that the session has
+    // left do not know it any more.
+    const bool is_echo = !cancelled_.ok() && (status.code() == StatusCode::kCancelled ||
+                                              status.code() == StatusCode::kAborted);
     if (is_first_failure) status_ = is_echo ? cancelled_ : status;
     was_last = --missing_ == 0;
   }

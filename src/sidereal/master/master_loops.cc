@@ -35,7 +35,7 @@ Result<std::shared_ptr<LoopRun>> MasterSession::run_loop(task::LoopOptions optio
   }
   context_->threads->run([self = shared_from_this(), loop] {
     const Status begun = self->begin_loop(loop);
-    if (!begun.ok()) loop->refuse(begun);
+    if (!begun.ok()) loop->refuse(self->unless_closed(begun));
   });
   return loop;
 }

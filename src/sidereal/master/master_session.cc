@@ -230,7 +230,9 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .session = id_,
                              .state = config_.state,
                              .protocol = context_->protocol,
+                             .lease = config_.lease,
                              .cluster = cluster_json_,
+                             .master = context_->task->name(),
                              .data = data_channels(),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                const std::shared_ptr<MasterSession> self = weak.lock();
@@ -542,8 +544,18 @@ task::DataChannels* MasterSession::data_channels() const {
 Result<std::shared_ptr<Link>> MasterSession::link_to(const std::string& task) {
   const std::lock_guard lock(mutex_);
   const auto found = attached_.find(task);
-  if (found == attached_.end()) return base::internal("{} is not attached", task);
+  if (found == attached_.end()) {
+    return closed_.ok() ? base::internal("{} is not attached", task) : closed_;
+  }
   return found->second.link;
+}
+
+/// A task that the session has just left says that it does not know it: why it has left is what
+/// its client is to hear.
+Status MasterSession::unless_closed(const Status& status) {
+  if (status.code() != StatusCode::kAborted) return status;
+  const std::lock_guard lock(mutex_);
+  return closed_.ok() ? status : closed_;
 }
 
 Result<std::vector<size_t>> MasterSession::feeds_of(
@@ -681,7 +693,7 @@ void MasterSession::make_waiting_plans() {
       continue;
     }
     forget(request);
-    request->finish({.status = plan.status()});
+    request->finish({.status = unless_closed(plan.status())});
   }
 }
 
@@ -711,6 +723,7 @@ void MasterSession::start(const std::shared_ptr<Request>& request, const Plan& p
       std::make_shared<StepRun>(plan.parts, plan.fetches, context_->new_alarm,
                                 [self = shared_from_this(), request](StepResult result) {
                                   self->forget(request);
+                                  result.status = self->unless_closed(result.status);
                                   request->finish(std::move(result));
                                 });
   if (ready.ok()) ready = request->begin(run);
@@ -744,7 +757,10 @@ void MasterSession::close(const Status& why, std::function<void(const Status&)> 
       lock.unlock();
       return done({});
     }
-    closed_ = base::aborted("the session was closed: {}", base::message_of(why));
+    // A client that has lost a lease is told so, and not to make a new session.
+    closed_ = why.code() == StatusCode::kFailedPrecondition
+                  ? why
+                  : base::aborted("the session was closed: {}", base::message_of(why));
     running = running_;
     loops = loops_;
     attached = std::move(attached_);

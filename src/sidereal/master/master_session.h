@@ -44,6 +44,7 @@ struct SessionConfig {
   int64_t pull_prefetch_ms = task::kPullPrefetchMs;
   /// A part of the server's, or all of it: the tasks that the session sees. Empty: all there are.
   cluster::ClusterSpec cluster = {};
+  uint64_t lease = 0;  ///< Of the job that it belongs to; 0: of none.
 };
 
 /// What sessions use of their server. Borrowed; outlives them.
@@ -168,6 +169,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
                        const std::function<bool()>& gone);
   std::shared_ptr<Link> make_link(const std::string& task);
   void note_lost(const std::string& task, const Status& why);
+  Status unless_closed(const Status& status);
   static std::string key_of(const StepCall& call);
   Result<std::shared_ptr<const Plan>> find_plan(const StepCall& call);
   Result<std::shared_ptr<const Plan>> make_plan(const StepCall& call);

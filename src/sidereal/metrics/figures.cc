@@ -32,14 +32,14 @@ const char* name_of(Unit unit) {
   return "?";
 }
 
-Declaration counter(std::string name, Unit unit, std::string help, Label label) {
-  return {std::move(name), Kind::kCounter, unit, std::move(help), std::move(label)};
+Declaration counter(std::string name, Unit unit, std::string help, std::vector<Label> labels) {
+  return {std::move(name), Kind::kCounter, unit, std::move(help), std::move(labels)};
 }
-Declaration gauge(std::string name, Unit unit, std::string help, Label label) {
-  return {std::move(name), Kind::kGauge, unit, std::move(help), std::move(label)};
+Declaration gauge(std::string name, Unit unit, std::string help, std::vector<Label> labels) {
+  return {std::move(name), Kind::kGauge, unit, std::move(help), std::move(labels)};
 }
-Declaration histogram(std::string name, Unit unit, std::string help) {
-  return {std::move(name), Kind::kHistogram, unit, std::move(help), {}};
+Declaration histogram(std::string name, Unit unit, std::string help, std::vector<Label> labels) {
+  return {std::move(name), Kind::kHistogram, unit, std::move(help), std::move(labels)};
 }
 
 std::string wrong_with(const Declaration& what) {
@@ -58,7 +58,10 @@ std::string wrong_with(const Declaration& what) {
     return "seconds are named _seconds";
   }
   if (what.help.empty() || what.help.find('\n') != what.help.npos) return "help is one line";
-  if (what.label.name == "task" || what.label.name == "le") return "the label is Prometheus' own";
+  for (const Label& label : what.labels) {
+    if (label.name.empty()) return "a label has no name";
+    if (label.name == "task" || label.name == "le") return "the label is Prometheus' own";
+  }
   return "";
 }
 
@@ -66,8 +69,13 @@ double scaled(Unit unit, double value) { return unit == Unit::kSeconds ? value /
 double Reading::scaled() const { return metrics::scaled(what.unit, static_cast<double>(value)); }
 
 std::string series_of(const Declaration& what) {
-  if (what.label.name.empty()) return what.name;
-  return fmt::format("{}{{{}=\"{}\"}}", what.name, what.label.name, what.label.value);
+  if (what.labels.empty()) return what.name;
+  std::string out = what.name;
+  for (const Label& label : what.labels) {
+    out += fmt::format("{}{}=\"{}\"", &label == &what.labels.front() ? "{" : ",", label.name,
+                       label.value);
+  }
+  return out + "}";
 }
 
 Reading& Readings::reading(const Declaration& what) {

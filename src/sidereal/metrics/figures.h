@@ -27,8 +27,7 @@ enum class Unit : uint8_t {
 const char* name_of(Kind kind);
 const char* name_of(Unit unit);
 
-/// One of several figures that share a name, such as why="garbage"; empty where a name stands for
-/// one figure.
+/// Tells figures apart that share a name, such as why="garbage".
 struct Label {
   std::string name;
   std::string value;
@@ -39,15 +38,16 @@ struct Declaration {
   std::string name;  ///< In Prometheus' style: "sidereal_task_steps_total".
   Kind kind = Kind::kCounter;
   Unit unit = Unit::kCount;
-  std::string help;  ///< One line, the same for all figures of a name.
-  Label label = {};
+  std::string help;                ///< One line, the same for all figures of a name.
+  std::vector<Label> labels = {};  ///< None where a name stands for one figure.
 };
-Declaration counter(std::string name, Unit unit, std::string help, Label label = {});
-Declaration gauge(std::string name, Unit unit, std::string help, Label label = {});
-Declaration histogram(std::string name, Unit unit, std::string help);
+Declaration counter(std::string name, Unit unit, std::string help, std::vector<Label> labels = {});
+Declaration gauge(std::string name, Unit unit, std::string help, std::vector<Label> labels = {});
+Declaration histogram(std::string name, Unit unit, std::string help,
+                      std::vector<Label> labels = {});
 
-/// What tells a figure from all others, as Prometheus writes it: the name, and the label if there
-/// is one: `sidereal_refused_total{why="garbage"}`.
+/// What tells a figure from all others, as Prometheus writes it: the name, and the labels if there
+/// are any: `sidereal_refused_total{why="garbage"}`.
 std::string series_of(const Declaration& what);
 
 /// What is wrong with a row: a name that is not in Prometheus' style, or does not say kind and

@@ -10,7 +10,7 @@ namespace sidereal::metrics {
 inline constexpr const char* kRefusedName = "sidereal_refused_total";
 inline Declaration refused(const char* why) {
   return counter(kRefusedName, Unit::kCount, "Connections and requests that were refused.",
-                 {"why", why});
+                 {{"why", why}});
 }
 
 /// What one lane counts: its loop, and the connections on it. A row is all that a new figure needs.

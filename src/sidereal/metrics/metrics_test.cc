@@ -92,9 +92,22 @@ TEST(Figures, are_whatever_was_declared_in_them) {
 TEST(Figures, of_peers_may_be_any_numbers) {
   Readings sum;
   for (const char* why : {"a", "b"}) {
-    sum.add(counter("x_total", Unit::kCount, "", {"why", why}), INT64_MAX);
+    sum.add(counter("x_total", Unit::kCount, "", {{"why", why}}), INT64_MAX);
   }
   EXPECT_EQ(sum.value("x_total"), INT64_MAX);
+}
+
+TEST(Figures, may_have_several_labels) {
+  Readings sum;
+  const auto of = [](const char* table, const char* worker) {
+    return counter("x_total", Unit::kCount, "", {{"table", table}, {"worker", worker}});
+  };
+  sum.add(of("a", "0"), 1);
+  sum.add(of("a", "1"), 2);
+  sum.add(of("a", "0"), 4);
+  EXPECT_EQ(series_of(of("a", "0")), "x_total{table=\"a\",worker=\"0\"}");
+  EXPECT_EQ(sum.series("x_total{table=\"a\",worker=\"0\"}"), 5);
+  EXPECT_EQ(sum.value("x_total"), 7);
 }
 
 /// Names in Prometheus' style: what a unit and a kind end in.
@@ -118,7 +131,9 @@ TEST(Figures, wrong_with_finds_names_that_do_not_fit) {
   EXPECT_NE(wrong_with(gauge("a", Unit::kCount, "A.")), "");
   EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "")), "");
   EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.\nB.")), "");
-  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.", {"task", "x"})), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.", {{"task", "x"}})), "");
+  EXPECT_NE(wrong_with(gauge("sidereal_a", Unit::kCount, "A.", {{"a", "x"}, {"le", "x"}})), "");
+  EXPECT_EQ(wrong_with(gauge("sidereal_a", Unit::kCount, "A.", {{"a", "x"}, {"b", "x"}})), "");
 }
 
 }  // namespace

@@ -12,13 +12,39 @@ namespace sidereal::metrics {
 
 /// The name of the figures of staleness, in every task.
 inline constexpr const char* kStalenessName = "sidereal_staleness";
-/// That of a table; of "": of all variables that are no tables.
-inline Declaration staleness(std::string table) {
-  Declaration out = histogram(kStalenessName, Unit::kCount,
-                              "Changes that others made to a table between a step's pull and its "
-                              "push; table \"\" is all variables that are no tables.");
-  out.label = {"table", std::move(table)};
-  return out;
+/// That of a table, as steps of `worker` find it, a task's full name; table "": of all variables
+/// that are no tables; worker "": of those that have gone, or are too many.
+inline Declaration staleness(std::string table, std::string worker) {
+  return histogram(
+      kStalenessName, Unit::kCount,
+      "Changes that others made to a table between a step's pull and its push, by the "
+      "worker that pushed; table \"\" is all variables that are no tables, worker \"\" "
+      "all that have gone or are too many.",
+      {{"table", std::move(table)}, {"worker", std::move(worker)}});
+}
+
+/// Of a table, or of all other variables: what was pushed, and what of it no checkpoint has.
+inline constexpr const char* kUnsavedPushesName = "sidereal_unsaved_pushes";
+inline constexpr const char* kUnsavedRowsName = "sidereal_unsaved_rows";
+inline Declaration pushes(std::string table) {
+  return counter("sidereal_pushes_total", Unit::kCount,
+                 "Pushes to variables: to each part of a table, and each other variable, one.",
+                 {{"table", std::move(table)}});
+}
+inline Declaration pushed_rows(std::string table) {
+  return counter("sidereal_pushed_rows_total", Unit::kCount, "Rows of tables that pushes changed.",
+                 {{"table", std::move(table)}});
+}
+inline Declaration unsaved_pushes(std::string table) {
+  return gauge(
+      kUnsavedPushesName, Unit::kCount,
+      "Pushes since the latest saving of variables was begun: what would be lost at least.",
+      {{"table", std::move(table)}});
+}
+inline Declaration unsaved_rows(std::string table) {
+  return gauge(kUnsavedRowsName, Unit::kCount,
+               "Rows that pushes changed since the latest saving of their table was begun.",
+               {{"table", std::move(table)}});
 }
 
 /// What came to a histogram after it was `before`; nullopt when it never was, as it is another

@@ -2,40 +2,48 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "sidereal/metrics/staleness.h"
+#include "sidereal/resources/pushed_by.h"
 
 namespace sidereal::resources {
 namespace {
 
+constexpr int kOne = 1;
+constexpr int kOther = 2;
+
 metrics::Readings figures_of(const Staleness& of, std::string_view key) {
   metrics::Readings out;
-  of.read(key, &out);
+  of.read(key, std::vector<std::string>{"", "one", "other"}, &out);
   return out;
 }
 
-metrics::HistogramSnapshot seen(const Staleness& of, std::string_view key, std::string table) {
+metrics::HistogramSnapshot seen(const Staleness& of, std::string_view key, std::string table,
+                                std::string worker = "one") {
   const metrics::Readings all = figures_of(of, key);
-  const auto found = all.all().find(metrics::series_of(metrics::staleness(std::move(table))));
+  const auto found =
+      all.all().find(metrics::series_of(metrics::staleness(std::move(table), std::move(worker))));
   return found == all.all().end() ? metrics::HistogramSnapshot() : found->second.histogram;
 }
 
 TEST(Staleness, IsHowManyChangesOfOthersCameBetween) {
   Staleness of;
   of.note_read(1);
-  of.note_change(1, true);  // Nobody had begun to count.
-  EXPECT_TRUE(figures_of(of, "w").all().empty());
+  of.note_change(1, kOne, true, 5);  // Nobody had begun to count.
+  EXPECT_EQ(seen(of, "w", "w").count, 0);
   of.note_read(10);
   of.note_read(20);
   of.note_read(30);
-  of.note_change(40, true);  // It has not read; it is one for the others.
-  of.note_change(20, true);  // 1
-  of.note_change(30, true);  // 2
-  of.note_change(10, true);  // 3
-  of.note_change(10, true);  // 0: of its own.
+  of.note_change(40, kOne, true, 5);  // It has not read; it is one for the others.
+  of.note_change(20, kOne, true, 5);  // 1
+  of.note_change(30, kOne, true, 5);  // 2
+  of.note_change(10, kOne, true, 5);  // 3
+  of.note_change(10, kOne, true, 5);  // 0: of its own.
   const metrics::HistogramSnapshot all = seen(of, "w", "w");
   EXPECT_EQ(all.count, 4);
   EXPECT_EQ(all.sum, 6);
@@ -44,44 +52,161 @@ TEST(Staleness, IsHowManyChangesOfOthersCameBetween) {
 
 TEST(Staleness, OfPartsIsThatOfTheirTable) {
   Staleness of;
-  of.note_change(1, true);
+  of.note_change(1, kOne, true, 5);
   of.note_read(2);
-  of.note_change(2, true);
+  of.note_change(2, kOne, true, 5);
   for (const char* const key : {"t", "t/part_0", "c|t", "c|t/part_17", "t/part_3_1"}) {
     EXPECT_EQ(seen(of, key, "t").count, 1) << key;
   }
   for (const char* const key : {"t/part_x", "t/part_", "t/part_1_", "t/part__1", "t/part_1_x"}) {
     EXPECT_EQ(seen(of, key, key).count, 1) << key;
   }
+  const std::vector<std::string> names = {"", "one"};
   metrics::Readings both;
-  of.read("t/part_0", &both);
-  of.read("t/part_1", &both);
-  ASSERT_EQ(both.all().size(), 1U);
-  EXPECT_EQ(both.all().begin()->second.histogram.count, 2);
+  of.read("t/part_0", names, &both);
+  of.read("t/part_1", names, &both);
+  EXPECT_EQ(both.all().at(metrics::series_of(metrics::staleness("t", "one"))).histogram.count, 2);
+  EXPECT_EQ(both.series("sidereal_pushes_total{table=\"t\"}"), 4);
 }
 
 TEST(Staleness, OfWhatIsNoTableHasNoName) {
   Staleness of;
-  of.note_change(1, false);
+  of.note_change(1, kOne, false, 5);
   of.note_read(2);
-  of.note_change(2, false);
+  of.note_change(2, kOne, false, 5);
   EXPECT_EQ(seen(of, "bias", "").count, 1);
+}
+
+TEST(Staleness, IsToldApartByWhoPushes) {
+  Staleness of;
+  of.note_change(1, kOne, true, 0);
+  of.note_read(2);
+  of.note_read(3);
+  of.note_read(4);
+  of.note_change(3, kOther, true, 0);            // 0
+  of.note_change(2, kOne, true, 0);              // 1
+  of.note_change(4, Pushers::kOthers, true, 0);  // 2
+  EXPECT_EQ(seen(of, "w", "w", "one").sum, 1);
+  EXPECT_EQ(seen(of, "w", "w", "other").count, 1);
+  EXPECT_EQ(seen(of, "w", "w", "other").sum, 0);
+  EXPECT_EQ(seen(of, "w", "w", "").sum, 2);
+  // One that goes is one of the others, and its number another one's.
+  of.put_aside(std::vector<int>{kOne});
+  EXPECT_EQ(seen(of, "w", "w", "one").count, 0);
+  EXPECT_EQ(seen(of, "w", "w", "").count, 2);
+  EXPECT_EQ(seen(of, "w", "w", "").sum, 3);
+  of.note_read(5);
+  of.note_change(5, kOne, true, 0);
+  EXPECT_EQ(seen(of, "w", "w", "one").count, 1);
+  EXPECT_EQ(seen(of, "w", "w", "one").sum, 0);
+  EXPECT_EQ(seen(of, "w", "w", "").count, 2);
+}
+
+TEST(Staleness, OfAStepIsKnownWhateverNumbersAFewOthersHave) {
+  for (uint64_t slow = 1; slow <= 300; ++slow) {
+    Staleness of;
+    of.note_change(1000, kOne, true, 0);
+    of.note_read(slow);
+    for (uint64_t other = 1001; other <= 1003; ++other) {
+      of.note_read(other);
+      of.note_change(other, kOther, true, 0);
+    }
+    of.note_change(slow, kOne, true, 0);
+    EXPECT_EQ(seen(of, "w", "w", "one").sum, 3) << slow;
+  }
+}
+
+TEST(Staleness, OfManyChangesIsCountedInTheLastBucket) {
+  Staleness of;
+  of.note_change(1, kOne, true, 0);
+  of.note_read(2);
+  constexpr int64_t kChanges = 200'000;
+  for (int64_t i = 0; i < kChanges; ++i) of.note_change(3, kOther, true, 0);
+  of.note_change(2, kOne, true, 0);
+  const metrics::HistogramSnapshot one = seen(of, "w", "w", "one");
+  EXPECT_EQ(one.count, 1);
+  EXPECT_EQ(one.sum, kChanges);
+  EXPECT_EQ(one.max, kChanges);
+  EXPECT_GE(one.quantile(1), 131'071);
+}
+
+TEST(Staleness, SaysWhatNoCheckpointHas) {
+  Staleness of;
+  const auto figure = [&](const char* name) { return figures_of(of, "c|w/part_1").series(name); };
+  of.note_cut();
+  for (uint64_t step = 1; step <= 3; ++step) of.note_change(step, kOne, true, 7);
+  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 3);
+  EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 21);
+  of.note_cut();
+  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 0);
+  EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 0);
+  of.note_change(4, kOther, true, 2);
+  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 1);
+  EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 2);
+  EXPECT_EQ(figure("sidereal_pushes_total{table=\"w\"}"), 4);
+  EXPECT_EQ(figure("sidereal_pushed_rows_total{table=\"w\"}"), 23);
+}
+
+TEST(Pushers, HaveANumberAsLongAsSomebodyHoldsIt) {
+  Pushers all;
+  EXPECT_EQ(all.enter("")->number(), Pushers::kOthers);
+  auto one = all.enter("one");
+  auto again = all.enter("one");
+  EXPECT_EQ(one->number(), again->number());
+  EXPECT_NE(one->number(), Pushers::kOthers);
+  const int first = one->number();
+  EXPECT_EQ(all.names()[static_cast<size_t>(first)], "one");
+  one.reset();
+  EXPECT_TRUE(all.gone().empty());
+  again.reset();
+  EXPECT_EQ(all.gone(), std::vector<int>{first});
+  // What was counted with it is not another life's.
+  one = all.enter("one");
+  EXPECT_NE(one->number(), first);
+  all.set_free(all.gone());
+  EXPECT_EQ(all.enter("other")->number(), first);
+}
+
+TEST(Pushers, AreOthersWhereThereAreTooMany) {
+  Pushers all;
+  std::vector<std::shared_ptr<const Pushers::Pusher>> held;
+  for (size_t i = 0; i < Pushers::kMax; ++i) held.push_back(all.enter(std::to_string(i)));
+  EXPECT_EQ(held.back()->number(), static_cast<int>(Pushers::kMax));
+  EXPECT_EQ(all.enter("one more")->number(), Pushers::kOthers);
+  EXPECT_EQ(all.enter("3")->number(), held[3]->number());
+  held.clear();
+  all.set_free(all.gone());
+  EXPECT_EQ(all.enter("one more")->number(), 1);
+}
+
+/// The numbers of steps are those of their sessions.
+TEST(PushedBy, TellsStepsOfSessionsApart) {
+  Pushers all;
+  const auto one = all.enter("one");
+  const int here = pushed_by(*one, 0x1234'5678'9abc'def0);
+  const int there = pushed_by(*one, 0x1234'5678'9abc'def1);
+  EXPECT_GE(here, 0);
+  EXPECT_EQ(pusher_of(here), one->number());
+  EXPECT_EQ(pusher_of(there), one->number());
+  EXPECT_NE(step_of(5, here), step_of(5, there));
+  EXPECT_NE(step_of(5, here), step_of(6, here));
+  EXPECT_EQ(pusher_of(pushed_by(*all.enter(""), UINT64_MAX)), Pushers::kOthers);
 }
 
 /// What many steps read meanwhile may be forgotten; it is never mistaken for another one's.
 TEST(Staleness, ThatIsNotKnownIsNotCounted) {
   Staleness of;
-  of.note_change(1, true);
+  of.note_change(1, kOne, true, 5);
   constexpr uint64_t kSteps = 10'000;
   for (uint64_t step = 2; step < kSteps; ++step) of.note_read(step << 8);
-  for (uint64_t step = 2; step < kSteps; ++step) of.note_change(step << 8, true);
+  for (uint64_t step = 2; step < kSteps; ++step) of.note_change(step << 8, kOne, true, 5);
   const metrics::HistogramSnapshot many = seen(of, "w", "w");
   EXPECT_GT(many.count, 100);
   EXPECT_LE(many.count, 256);
   EXPECT_LT(many.max, static_cast<int64_t>(kSteps));
   // A few at once are nearly all known.
   for (uint64_t step = 1; step <= 8; ++step) of.note_read(step);
-  for (uint64_t step = 1; step <= 8; ++step) of.note_change(step, true);
+  for (uint64_t step = 1; step <= 8; ++step) of.note_change(step, kOne, true, 5);
   EXPECT_GE(seen(of, "w", "w").count, many.count + 6);
 }
 

@@ -237,6 +237,7 @@ Result<std::shared_ptr<Snapshot>> Variable::snapshot(std::span<const uint64_t> b
   auto out = std::make_shared<Snapshot>(now.dtype(), now.shape(),
                                         value_.watch_->changed_since(bases, rows));
   out->changes_made_ = changes_made_.encode();
+  staleness_.note_cut();
   const bool is_small = !value_.is_in_table() && now.nbytes() <= kSpareBytesMax;
   if (is_small || now.dtype() == DType::kString) {
     // A change takes other memory then, as when a step holds the value.

@@ -75,7 +75,9 @@ std::string prometheus_text(const metrics::Readings& readings, const std::string
       family.type = type_of(what.kind);
     }
     ClientMetric& sample = family.metric.emplace_back();
-    if (!what.label.name.empty()) sample.label.push_back({what.label.name, what.label.value});
+    for (const metrics::Label& label : what.labels) {
+      sample.label.push_back({label.name, label.value});
+    }
     sample.label.push_back({"task", task});
     switch (what.kind) {
       case Kind::kCounter:

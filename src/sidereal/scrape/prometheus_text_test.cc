@@ -15,7 +15,7 @@ TEST(PrometheusText, has_a_family_for_each_name_and_says_whose_a_sample_is) {
   readings.add(metrics::gauge("s_kept_bytes", Unit::kBytes, "Kept."), 1 << 20);
   readings.add(metrics::counter("s_busy_seconds_total", Unit::kSeconds, "Busy."), 1'500'000'000);
   for (const char* why : {"idle", "garbage"}) {
-    readings.add(metrics::counter("s_refused_total", Unit::kCount, "Refused.", {"why", why}), 2);
+    readings.add(metrics::counter("s_refused_total", Unit::kCount, "Refused.", {{"why", why}}), 2);
   }
   EXPECT_EQ(prometheus_text(readings, "/job:ps/task:0"),
             "# HELP s_busy_seconds_total Busy.\n"
@@ -56,20 +56,23 @@ TEST(PrometheusText, has_histograms_whose_buckets_count_what_is_not_larger) {
 }
 
 TEST(PrometheusText, has_small_buckets_for_numbers_of_things) {
-  metrics::Histogram seen;
-  for (const int64_t changes : {0, 1, 3}) seen.record(changes);
-  metrics::Declaration what = metrics::histogram("s_staleness", Unit::kCount, "Changes.");
-  what.label = {"table", "w"};
   metrics::Readings readings;
-  readings.add(what, seen.snapshot());
+  for (const char* const worker : {"a", "b"}) {
+    metrics::Histogram seen;
+    for (const int64_t changes : {0, 1, 3}) seen.record(changes);
+    readings.add(metrics::histogram("s_staleness", Unit::kCount, "Changes.",
+                                    {{"table", "w"}, {"worker", worker}}),
+                 seen.snapshot());
+  }
   const std::string text = "\n" + prometheus_text(readings, "t");
   const auto has = [&](const std::string& line) {
     return text.find("\n" + line + "\n") != std::string::npos;
   };
-  EXPECT_TRUE(has("s_staleness_count{table=\"w\",task=\"t\"} 3")) << text;
-  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"0\"} 1")) << text;
-  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"1\"} 2")) << text;
-  EXPECT_TRUE(has("s_staleness_bucket{table=\"w\",task=\"t\",le=\"3\"} 3")) << text;
+  const std::string labels = "table=\"w\",worker=\"b\",task=\"t\"";
+  EXPECT_TRUE(has("s_staleness_count{" + labels + "} 3")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{" + labels + ",le=\"0\"} 1")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{" + labels + ",le=\"1\"} 2")) << text;
+  EXPECT_TRUE(has("s_staleness_bucket{" + labels + ",le=\"3\"} 3")) << text;
 }
 
 }  // namespace

@@ -34,14 +34,32 @@ std::optional<HistogramSnapshot> histogram_of(const v1::Figure& figure) {
   return out;
 }
 
+std::vector<metrics::Label> labels_of(const v1::Figure& figure) {
+  std::vector<metrics::Label> out;
+  if (figure.label().empty()) return out;
+  out.push_back({figure.label(), figure.label_value()});
+  for (int i = 0; i + 1 < figure.more_labels_size(); i += 2) {
+    out.push_back({figure.more_labels(i), figure.more_labels(i + 1)});
+  }
+  return out;
+}
+
 }  // namespace
 
 void write_figures(const metrics::Readings& readings, v1::TaskStatus* status) {
   for (const auto& [series, reading] : readings.all()) {
     v1::Figure* const figure = status->add_figures();
     figure->set_name(reading.what.name);
-    figure->set_label(reading.what.label.name);
-    figure->set_label_value(reading.what.label.value);
+    for (const metrics::Label& label : reading.what.labels) {
+      const bool is_first = &label == &reading.what.labels.front();
+      if (is_first) {
+        figure->set_label(label.name);
+        figure->set_label_value(label.value);
+      } else {
+        figure->add_more_labels(label.name);
+        figure->add_more_labels(label.value);
+      }
+    }
     figure->set_kind(static_cast<int32_t>(reading.what.kind));
     figure->set_unit(static_cast<int32_t>(reading.what.unit));
     figure->set_value(reading.value);
@@ -66,7 +84,7 @@ metrics::Readings figures_of(const v1::TaskStatus& status) {
                                     .kind = static_cast<Kind>(figure.kind()),
                                     .unit = static_cast<Unit>(figure.unit()),
                                     .help = "",
-                                    .label = {figure.label(), figure.label_value()}};
+                                    .labels = labels_of(figure)};
     if (out.all().contains(metrics::series_of(what))) continue;
     if (what.kind != Kind::kHistogram) {
       out.add(what, figure.value());

@@ -82,6 +82,8 @@ void LoopCall::tell(std::deque<News> news) {
     {
       const std::lock_guard lock(state_mutex_);
       total = total_of(lanes_, options_.fetches.size());
+      // Each is told once.
+      for (task::LoopProgress& lane : lanes_) lane.passes.clear();
     }
     observer_.on_progress(total);
   }
@@ -120,9 +122,7 @@ Status LoopCall::take_event(v1::LoopEvent* event) {
 }
 
 Status LoopCall::take_progress(const v1::LoopProgress& progress) {
-  if (progress.lane() < 0 || progress.lane() >= task::Task::kLanesMax) {
-    return base::data_loss("progress of lane {} of a loop", progress.lane());
-  }
+  SR_RETURN_IF_ERROR(check_progress(progress, options_));
   const auto lane = static_cast<size_t>(progress.lane());
   const std::lock_guard lock(state_mutex_);
   while (lanes_.size() <= lane) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/task/task.h"
 
 namespace sidereal::service {
 
@@ -118,13 +119,39 @@ void to_proto(int lane, const task::LoopProgress& progress,
   out->set_auc(progress.auc);
   out->set_pass(progress.positions.front().pass);
   out->set_pass_rows(progress.positions.front().rows);
+  for (const task::LoopPassMean& pass : progress.passes) {
+    v1::LoopPassMean* const ended = out->add_passes();
+    ended->set_pass(pass.pass);
+    ended->set_sum(pass.sum);
+    ended->set_steps(pass.steps);
+  }
   for (size_t i = 0; i < progress.scalars.size(); ++i) {
     v1::LoopScalar* const scalar = out->add_scalars();
     scalar->set_sum(progress.scalars[i].sum);
     scalar->set_last(progress.scalars[i].last);
     scalar->set_steps(progress.scalars[i].steps);
+    scalar->set_latest_sum(progress.scalars[i].latest_sum);
+    scalar->set_latest_steps(progress.scalars[i].latest_steps);
     scalar->mutable_series()->Assign(series[i].begin(), series[i].end());
   }
+}
+
+Status check_progress(const v1::LoopProgress& given, const task::LoopOptions& options) {
+  if (given.lane() < 0 || given.lane() >= task::Task::kLanesMax) {
+    return base::data_loss("progress of lane {} of a loop", given.lane());
+  }
+  // Passes are those that were begun, then epochs, and the end behind them.
+  const auto is_pass = [&options](int64_t pass) {
+    const auto begun = static_cast<int64_t>(options.started.size());
+    return pass >= 0 && (pass <= begun || pass - begun <= options.epochs);
+  };
+  const auto is_mean = [&](const v1::LoopPassMean& mean) {
+    return is_pass(mean.pass()) && mean.steps() > 0;
+  };
+  if (!is_pass(given.pass()) || !std::ranges::all_of(given.passes(), is_mean)) {
+    return base::data_loss("progress of a pass that a loop does not have");
+  }
+  return {};
 }
 
 void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
@@ -141,10 +168,18 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   out->bytes_out = given.bytes_out();
   out->auc = given.auc();
   out->positions = {{.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
+  for (const v1::LoopPassMean& pass : given.passes()) {
+    out->passes.push_back(
+        {.lane = given.lane(), .pass = pass.pass(), .sum = pass.sum(), .steps = pass.steps()});
+  }
   const size_t scalars = std::min<size_t>(out->scalars.size(), given.scalars_size());
   for (size_t i = 0; i < scalars; ++i) {
     const v1::LoopScalar& scalar = given.scalars(static_cast<int>(i));
-    out->scalars[i] = {.sum = scalar.sum(), .last = scalar.last(), .steps = scalar.steps()};
+    out->scalars[i] = {.sum = scalar.sum(),
+                       .last = scalar.last(),
+                       .steps = scalar.steps(),
+                       .latest_sum = scalar.latest_sum(),
+                       .latest_steps = scalar.latest_steps()};
   }
 }
 
@@ -158,6 +193,7 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     out.rows_skipped += lane.rows_skipped;
     if (out.first_skipped.empty()) out.first_skipped = lane.first_skipped;
     out.positions.push_back(lane.positions.empty() ? task::LoopPosition() : lane.positions.front());
+    out.passes.insert(out.passes.end(), lane.passes.begin(), lane.passes.end());
     out.fraction += lane.fraction / static_cast<double>(lanes.size());
     out.elapsed_ns = std::max(out.elapsed_ns, lane.elapsed_ns);
     out.computed_ns += lane.computed_ns;
@@ -172,6 +208,8 @@ task::LoopProgress total_of(const std::vector<task::LoopProgress>& lanes, size_t
     for (size_t i = 0; i < fetches; ++i) {
       out.scalars[i].sum += lane.scalars[i].sum;
       out.scalars[i].steps += lane.scalars[i].steps;
+      out.scalars[i].latest_sum += lane.scalars[i].latest_sum;
+      out.scalars[i].latest_steps += lane.scalars[i].latest_steps;
       if (lane.scalars[i].steps > 0) out.scalars[i].last = lane.scalars[i].last;
     }
   }

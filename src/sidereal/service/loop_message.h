@@ -16,7 +16,10 @@ Result<task::LoopOptions> from_proto(const session::v1::LoopHead& head);
 
 void to_proto(int lane, const task::LoopProgress& progress,
               const std::vector<std::vector<double>>& series, session::v1::LoopProgress* out);
-/// Totals of a lane; `out` has a scalar for each fetch, more are left out.
+/// kDataLoss where progress is of a lane or a pass that no task has in a loop of these options.
+Status check_progress(const session::v1::LoopProgress& given, const task::LoopOptions& options);
+/// Totals of a lane; `out` has a scalar for each fetch, more are left out. Passes that have ended
+/// come behind those that it has.
 void from_proto(const session::v1::LoopProgress& given, task::LoopProgress* out);
 
 /// Adds up what lanes have told. `fetches` as many scalars come out.

@@ -1,18 +1,16 @@
 #include "sidereal/service/master_service.h"
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <atomic>
-#include <future>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/master/master_session.h"
@@ -21,9 +19,12 @@
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/closure_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/lease_end.h"
 #include "sidereal/service/internal/loop_stream.h"
+#include "sidereal/service/internal/master_sessions.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/internal/timeouts.h"
+#include "sidereal/service/job_leases.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
@@ -42,13 +43,10 @@ constexpr int kFeedsMax = 1 << 20;
 /// For tasks that are asked for their devices, or to reset containers.
 constexpr milliseconds kAskTasks(10'000);
 constexpr milliseconds kWaitForTasks(600'000);
-/// What a client gets to hold the session that was made for it.
-constexpr milliseconds kUnheld(10'000);
-constexpr size_t kSessionsMax = 1024;
-/// What asynchronous pushes get to be done when the server stops.
-constexpr milliseconds kLastCalls(5'000);
 /// Calls that make or extend sessions, each with a thread, at once.
 constexpr int kMakingMax = 128;
+/// Of why a lease has ended.
+constexpr size_t kWhyBytes = 4096;
 
 milliseconds or_else(int64_t ms, milliseconds otherwise) {
   return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
@@ -69,6 +67,7 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
                       task::session_state(given.isolate_session_state(), given.state_group()));
   if (state.kind != task::SessionState::Kind::kShared) out.state = std::move(state);
   out.tensor_fuse |= given.tensor_fuse();
+  out.lease = given.lease();
   if (given.has_pull_prefetch_ms()) {
     SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms()));
     out.pull_prefetch_ms = given.pull_prefetch_ms();
@@ -79,130 +78,9 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
   return out;
 }
 
-/// The sessions of a master. One that no client holds soon after it was made is closed: its client
-/// has gone before it could say so.
-/// Thread: any.
-class Sessions : public std::enable_shared_from_this<Sessions> {
- public:
-  bool logs = false;  ///< Says in the log when one is made and when it ends. Set before any is.
-
-  /// kResourceExhausted when there are too many.
-  Status add(const std::shared_ptr<master::MasterSession>& session) {
-    const uint64_t id = session->id();
-    auto alarm = std::make_unique<grpc::Alarm>();
-    alarm->Set(std::chrono::system_clock::now() + kUnheld,
-               [weak = weak_from_this(), id](bool fired) {
-                 const std::shared_ptr<Sessions> self = fired ? weak.lock() : nullptr;
-                 if (self != nullptr) self->close_unheld(id);
-               });
-    const std::lock_guard lock(mutex_);
-    if (sessions_.size() >= kSessionsMax) {
-      return base::resource_exhausted(
-          "this master has {} sessions, as many as it takes; close some", sessions_.size());
-    }
-    sessions_[id] = {.session = session, .on_close = nullptr, .unheld = std::move(alarm)};
-    return {};
-  }
-  Result<std::shared_ptr<master::MasterSession>> find(uint64_t id) {
-    const std::lock_guard lock(mutex_);
-    const auto found = sessions_.find(id);
-    if (found != sessions_.end()) return found->second.session;
-    return unknown(id);
-  }
-  /// Calls `on_close` when the session is closed, or held by another call; at once when there is
-  /// none.
-  void keep_alive(uint64_t id, std::function<void()> on_close) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = sessions_.find(id);
-      if (found != sessions_.end()) {
-        found->second.unheld = nullptr;
-        std::swap(found->second.on_close, on_close);
-      }
-    }
-    if (on_close) on_close();
-  }
-  /// `done` gets the outcome once the session has let go of everything, from any thread: also a
-  /// failure of what its steps have not waited for.
-  void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold) {
-    std::shared_ptr<master::MasterSession> session;
-    std::function<void()> on_close;
-    steady_clock::time_point made;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = sessions_.find(id);
-      if (found != sessions_.end()) {
-        session = std::move(found->second.session);
-        made = found->second.made;
-        on_close = std::move(found->second.on_close);
-        sessions_.erase(found);
-      }
-    }
-    if (session == nullptr) return done(unknown(id));
-    if (logs) {
-      base::log_info("session ended session={:016x} seconds={:.1f}{}", id,
-                     std::chrono::duration<double>(steady_clock::now() - made).count(),
-                     why.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(why)));
-    }
-    session->close(why, std::move(done));
-    if (on_close) on_close();
-  }
-  /// Waits until all have let go of everything, but not long.
-  void close_all(const Status& why) {
-    std::vector<uint64_t> ids;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& [id, entry] : sessions_) ids.push_back(id);
-    }
-    const auto left = std::make_shared<std::atomic<size_t>>(ids.size() + 1);
-    const auto ended = std::make_shared<std::promise<void>>();
-    const auto count_down = [left, ended](const Status& closed) {
-      log_untold(closed);
-      if (--*left == 0) ended->set_value();
-    };
-    for (const uint64_t id : ids) close(id, why, count_down);
-    count_down({});
-    ended->get_future().wait_for(kLastCalls);
-  }
-
- private:
-  struct Entry {
-    std::shared_ptr<master::MasterSession> session;
-    std::function<void()> on_close;
-    std::unique_ptr<grpc::Alarm> unheld;
-    steady_clock::time_point made = steady_clock::now();
-  };
-
-  /// Of a session that has no client any more. One that is not known has ended by itself.
-  static void log_untold(const Status& closed) {
-    if (closed.ok() || closed.code() == StatusCode::kAborted) return;
-    base::log_warning("a session ended, and a step of it had failed by then error=\"{}\"",
-                      base::message_of(closed));
-  }
-
-  void close_unheld(uint64_t id) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = sessions_.find(id);
-      if (found == sessions_.end() || found->second.unheld == nullptr) return;
-    }
-    close(id, base::cancelled("no client held the session"));
-  }
-
-  static Status unknown(uint64_t id) {
-    return base::aborted(
-        "session {:016x} is not known here: it was closed or reset, or the master was restarted; "
-        "make a new session",
-        id);
-  }
-
-  std::mutex mutex_;
-  std::map<uint64_t, Entry> sessions_;
-};
-
 /// What the calls of a master share.
 struct Common {
-  const std::shared_ptr<Sessions> sessions = std::make_shared<Sessions>();
+  const std::shared_ptr<MasterSessions> sessions = std::make_shared<MasterSessions>();
   std::shared_ptr<ArrivingBytes> arriving;
   std::string name;
   const std::shared_ptr<std::atomic<int>> running = std::make_shared<std::atomic<int>>(0);
@@ -315,7 +193,7 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
 /// A KeepSessionAlive call, which ends with the session or ends it.
 class KeepAlive final : public grpc::ServerUnaryReactor {
  public:
-  KeepAlive(std::shared_ptr<Sessions> sessions, uint64_t id)
+  KeepAlive(std::shared_ptr<MasterSessions> sessions, uint64_t id)
       : sessions_(std::move(sessions)), id_(id) {}
 
   void start(std::shared_ptr<KeepAlive> self) {
@@ -335,7 +213,7 @@ class KeepAlive final : public grpc::ServerUnaryReactor {
     if (!finished_.exchange(true)) Finish(grpc::Status::OK);
   }
 
-  const std::shared_ptr<Sessions> sessions_;
+  const std::shared_ptr<MasterSessions> sessions_;
   const uint64_t id_;
   std::atomic<bool> finished_ = false;
   std::shared_ptr<KeepAlive> self_;
@@ -350,11 +228,17 @@ using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMeth
 class MasterService::Impl final : public Base {
  public:
   Impl(master::MasterContext* context, Channels* channels, std::shared_ptr<KnownCluster> cluster,
-       std::shared_ptr<ArrivingBytes> arriving)
-      : context_(*context), channels_(*channels), cluster_(std::move(cluster)) {
+       std::shared_ptr<ArrivingBytes> arriving, std::shared_ptr<Leases> leases)
+      : context_(*context),
+        channels_(*channels),
+        cluster_(std::move(cluster)),
+        leases_(std::move(leases)) {
     common_->arriving = std::move(arriving);
     common_->name = context->task->name();
     common_->sessions->logs = context->logs_sessions;
+    common_->sessions->on_ended = [leases = leases_](uint64_t id) {
+      leases->jobs.ended(id, /*is_orderly=*/false);
+    };
   }
 
   grpc::Status CreateSession(grpc::ServerContext* call, const v1::CreateSessionRequest* request,
@@ -409,6 +293,7 @@ class MasterService::Impl final : public Base {
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionReply*) override {
     grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+    leases_->jobs.ended(request->session(), /*is_orderly=*/true);
     common_->sessions->close(request->session(),
                              base::cancelled("Session::Close() was called: the step was cancelled"),
                              [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
@@ -456,6 +341,24 @@ class MasterService::Impl final : public Base {
       return answered;
     };
     return to_grpc(ask_all(call, tasks, ask_one));
+  }
+
+  grpc::Status EndLease(grpc::ServerContext*, const v1::EndLeaseRequest* request,
+                        v1::EndLeaseReply*) override {
+    Status why = task::from_proto(request->why());
+    // Each task keeps it, and logs it.
+    if (!why.ok()) {
+      why = base::make_status(why.code(), base::message_text(base::message_of(why), kWhyBytes));
+    }
+    if (request->lease() == 0 || (request->has_why() && why.ok())) {
+      return made(base::invalid_argument("a lease is to end, and it is not said which, or why"));
+    }
+    if (request->has_why()) {
+      lease_end().end_sessions(request->lease(), why);
+    } else {
+      lease_end().end_attached(request->lease());
+    }
+    return grpc::Status::OK;
   }
 
   void drain() { common_->draining = true; }
@@ -523,6 +426,9 @@ class MasterService::Impl final : public Base {
                         config_of(request.config(), context_.defaults));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
     SR_ASSIGN_OR_RETURN(config.cluster, take_cluster(request.cluster()));
+    if (request.has_job()) return grant(call, request.job(), std::move(config), reply);
+    const uint64_t lease = config.lease;
+    SR_RETURN_IF_ERROR(leases_->sessions.check(lease));
     SR_ASSIGN_OR_RETURN(
         const std::shared_ptr<master::MasterSession> session,
         master::MasterSession::create(&context_, context_.random(), std::move(config)));
@@ -538,8 +444,9 @@ class MasterService::Impl final : public Base {
       session->close(status);
       return status;
     }
-    if (gone(call)()) {
-      Status why = base::cancelled("the client has gone");
+    Status why = gone(call)() ? base::cancelled("the client has gone")
+                              : leases_->sessions.check(lease);  // It may have ended meanwhile.
+    if (!why.ok()) {
       common_->sessions->close(session->id(), why);
       return why;
     }
@@ -555,6 +462,44 @@ class MasterService::Impl final : public Base {
                          : fmt::format(" waits_for_pushes=false pull_prefetch_ms={}",
                                        session->config().pull_prefetch_ms));
     }
+    return {};
+  }
+
+  [[nodiscard]] LeaseEnd lease_end() const {
+    return {
+        .task = context_.task, .sessions = common_->sessions.get(), .leased = &leases_->sessions};
+  }
+
+  /// A session that holds the lease of a job.
+  Status grant(grpc::ServerContext* call, const v1::JobRequest& request,
+               master::SessionConfig config, v1::CreateSessionReply* reply) {
+    const JobHolder holder = from_proto(request.holder());
+    if (holder.name.empty()) return base::invalid_argument("a job without a name");
+    const uint64_t lease = context_.random();
+    config.lease = lease;
+    const auto end = [this](uint64_t before, const Status& why) {
+      end_lease(lease_end(), &channels_, before, why);
+    };
+    SR_RETURN_IF_ERROR(leases_->jobs.grant(holder, request.take_over(), lease, end));
+    const Result<std::shared_ptr<master::MasterSession>> session =
+        master::MasterSession::create(&context_, lease, std::move(config));
+    Status added = session.ok() ? common_->sessions->add(*session) : session.status();
+    if (!added.ok()) {
+      leases_->jobs.ended(lease, /*is_orderly=*/true);
+      if (session.ok()) (*session)->close(added);
+      return added;
+    }
+    if (common_->sessions->logs) {
+      base::log_info("job began job={} lease={:016x} by=\"{}\"{}", holder.name, lease,
+                     to_string(holder), request.take_over() ? " take_over=true" : "");
+    }
+    if (gone(call)()) {
+      Status why = base::cancelled("the client has gone");
+      common_->sessions->close(lease, why);
+      return why;
+    }
+    reply->set_session(lease);
+    reply->set_lease(lease);
     return {};
   }
 
@@ -601,14 +546,17 @@ class MasterService::Impl final : public Base {
   master::MasterContext& context_;
   Channels& channels_;
   const std::shared_ptr<KnownCluster> cluster_;
+  const std::shared_ptr<Leases> leases_;
   const std::shared_ptr<Common> common_ = std::make_shared<Common>();
   std::atomic<int> making_ = 0;
 };
 
 MasterService::MasterService(master::MasterContext* context, Channels* channels,
                              std::shared_ptr<KnownCluster> cluster,
-                             std::shared_ptr<ArrivingBytes> arriving)
-    : impl_(std::make_unique<Impl>(context, channels, std::move(cluster), std::move(arriving))) {}
+                             std::shared_ptr<ArrivingBytes> arriving,
+                             std::shared_ptr<Leases> leases)
+    : impl_(std::make_unique<Impl>(context, channels, std::move(cluster), std::move(arriving),
+                                   std::move(leases))) {}
 MasterService::~MasterService() = default;
 grpc::Service* MasterService::service() { return impl_.get(); }
 void MasterService::drain() { impl_->drain(); }

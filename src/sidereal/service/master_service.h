@@ -18,14 +18,17 @@ namespace sidereal::service {
 class ArrivingBytes;
 class Channels;
 class KnownCluster;
+struct Leases;
 
 /// The Master service of session.proto.
 /// Thread: any. Must outlive the gRPC server it is registered with.
 class MasterService {
  public:
-  /// `context` and `channels` are borrowed; `cluster` is the server's. `arriving` bounds feeds.
+  /// `context` and `channels` are borrowed; `cluster` and `leases` are the server's. `arriving`
+  /// bounds feeds.
   MasterService(master::MasterContext* context, Channels* channels,
-                std::shared_ptr<KnownCluster> cluster, std::shared_ptr<ArrivingBytes> arriving);
+                std::shared_ptr<KnownCluster> cluster, std::shared_ptr<ArrivingBytes> arriving,
+                std::shared_ptr<Leases> leases);
   ~MasterService();
   MasterService(const MasterService&) = delete;
   MasterService& operator=(const MasterService&) = delete;

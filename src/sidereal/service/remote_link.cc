@@ -282,6 +282,8 @@ class RemoteLink final : public master::Link {
     set_state(std::move(options.state));
     head_.set_protocol(std::string(cluster::name_of(options.protocol)));
     head_.set_cluster(std::move(options.cluster));
+    head_.set_master(std::move(options.master));
+    head_.set_lease(options.lease);
   }
   ~RemoteLink() override { attachment_->hang_up(); }
 

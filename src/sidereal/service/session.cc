@@ -15,6 +15,7 @@
 #include "sidereal/service/internal/closure_call.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/loop_call.h"
+#include "sidereal/service/job_lease.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
@@ -118,6 +119,7 @@ v1::SessionConfig config_message(const SessionOptions& options) {
   out.set_operation_timeout_ms(options.operation_timeout.count());
   out.set_isolate_session_state(options.isolate_session_state);
   out.set_state_group(options.state_group);
+  out.set_lease(options.lease);
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
   if (options.pull_prefetch_ms) out.set_pull_prefetch_ms(*options.pull_prefetch_ms);
@@ -165,11 +167,30 @@ class Session::Impl {
   }
 
   Status create(const ir::Graph& graph) {
+    std::string cluster;
+    SR_RETURN_IF_ERROR(reach(&cluster));
+    if (!options_.job.name.empty()) SR_RETURN_IF_ERROR(take_lease(cluster));
+    v1::CreateSessionRequest request;
+    request.set_graph(ir::to_text(graph));
+    return create(&request);
+  }
+
+  Status hold(const JobHolder& holder, bool take_over) {
     SR_RETURN_IF_ERROR(reach());
     v1::CreateSessionRequest request;
+    request.set_graph(ir::to_text(ir::Graph()));
+    to_proto(holder, request.mutable_job()->mutable_holder());
+    request.mutable_job()->set_take_over(take_over);
+    SR_RETURN_IF_ERROR(create(&request));
+    if (options_.lease != 0) return {};
+    return base::failed_precondition(
+        "{} knows no leases of jobs; use one release for the whole cluster", peer_);
+  }
+
+  Status create(v1::CreateSessionRequest* given) {
+    v1::CreateSessionRequest& request = *given;
     request.set_version(kSessionVersion);
     *request.mutable_config() = config_message(options_);
-    request.set_graph(ir::to_text(graph));
     request.set_protocol(protocol_);
     if (!options_.cluster.empty()) request.set_cluster(options_.cluster.to_json());
     const milliseconds timeout = waiting_time();
@@ -179,12 +200,16 @@ class Session::Impl {
       stub_->async()->CreateSession(context, &request, &reply, done);
     }));
     session_ = reply.session();
+    if (request.has_job()) options_.lease = reply.lease();
     version_ = reply.graph_version();
     placement_ = reply.placement();
     if (!reply.notice().empty()) base::log_info("{}: {}", peer_, reply.notice());
     keep_alive_request_.set_session(session_);
     stub_->async()->KeepSessionAlive(&keep_alive_, &keep_alive_request_, &keep_alive_reply_,
-                                     [this](const grpc::Status&) { keep_alive_ended_.set(); });
+                                     [this](const grpc::Status&) {
+                                       is_held_ = false;
+                                       keep_alive_ended_.set();
+                                     });
     return {};
   }
 
@@ -257,7 +282,13 @@ class Session::Impl {
     });
     keep_alive_.TryCancel();
     keep_alive_ended_.wait(nullptr, [] {});
-    return status;
+    // The job that took over has ended it, and its calls have said so.
+    const bool is_held = job_lease_ != nullptr && job_lease_->is_held();
+    const bool was_taken =
+        options_.lease != 0 && !is_held && status.code() == StatusCode::kFailedPrecondition;
+    // Only now: another job of the name finds nothing of this one.
+    job_lease_ = nullptr;
+    return was_taken ? Status() : status;
   }
 
   Result<std::vector<DeviceAttributes>> list_devices() {
@@ -288,16 +319,31 @@ class Session::Impl {
     });
   }
 
+  [[nodiscard]] bool is_held() const { return session_ != 0 && is_held_; }
+  [[nodiscard]] uint64_t lease() const { return options_.lease; }
+
   std::function<bool()> interrupt_;
 
  private:
+  /// `known`: the cluster of the master, as JSON.
+  Status take_lease(const std::string& known) {
+    cluster::ClusterSpec cluster = options_.cluster;
+    if (cluster.empty()) {
+      SR_ASSIGN_OR_RETURN(cluster, cluster::ClusterSpec::from_json(known));
+    }
+    SR_ASSIGN_OR_RETURN(job_lease_, JobLease::create(cluster, options_.job, options_));
+    options_.lease = job_lease_->number();
+    return {};
+  }
+
   [[nodiscard]] milliseconds waiting_time() const {
     return options_.operation_timeout.count() > 0 ? options_.operation_timeout
                                                   : options_.connect_timeout;
   }
 
   /// Waits until the master answers, and says now and then why it does not.
-  Status reach() {
+  /// `cluster`, if given, gets what the master says of its cluster.
+  Status reach(std::string* cluster = nullptr) {
     const auto worker = v1::Worker::NewStub(channel_);
     const auto began = std::chrono::steady_clock::now();
     auto next_log = began + kFirstLog;
@@ -311,7 +357,10 @@ class Session::Impl {
       });
       const bool again =
           asked.code() == StatusCode::kUnavailable || asked.code() == StatusCode::kDeadlineExceeded;
-      if (!again) return asked;
+      if (!again) {
+        if (cluster != nullptr) *cluster = reply.cluster();
+        return asked;
+      }
       if (interrupt_ && interrupt_()) {
         return base::cancelled("looking for {} was interrupted", peer_);
       }
@@ -351,6 +400,7 @@ class Session::Impl {
   }
 
   SessionOptions options_;
+  std::unique_ptr<JobLease> job_lease_;  ///< With options_.job.
   std::string peer_;
   std::string protocol_;  ///< That the target names, or "".
   std::string address_;
@@ -364,6 +414,7 @@ class Session::Impl {
   grpc::ClientContext keep_alive_;
   v1::KeepSessionAliveRequest keep_alive_request_;
   v1::KeepSessionAliveReply keep_alive_reply_;
+  std::atomic<bool> is_held_ = true;
   task::Event keep_alive_ended_;
 };
 
@@ -375,6 +426,14 @@ Result<std::unique_ptr<Session>> Session::create(const std::string& target, cons
   SR_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::connect(target, options));
   impl->interrupt_ = options.interrupt;
   SR_RETURN_IF_ERROR(impl->create(graph));
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+Result<std::unique_ptr<Session>> Session::hold(const std::string& target, const JobHolder& holder,
+                                               bool take_over, const SessionOptions& options) {
+  SR_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::connect(target, options));
+  impl->interrupt_ = options.interrupt;
+  SR_RETURN_IF_ERROR(impl->hold(holder, take_over));
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
@@ -395,6 +454,8 @@ std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObser
 }
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }
+bool Session::is_held() const { return impl_->is_held(); }
+uint64_t Session::lease() const { return impl_->lease(); }
 Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
 
 Status Session::reset(const std::string& target, const std::vector<std::string>& containers,

@@ -13,6 +13,7 @@
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/closure_calls.h"
+#include "sidereal/service/job.h"
 #include "sidereal/task/loop.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -47,6 +48,10 @@ struct SessionOptions {
   security::SecurityOptions security;
   /// Asked now and then while a call waits: true ends it with kCancelled. nullptr: never.
   std::function<bool()> interrupt = nullptr;
+  /// With a name: the session holds the lease of that job of the cluster, and ends when another one
+  /// takes it over. kAlreadyExists when the job runs elsewhere.
+  JobOptions job = {};
+  uint64_t lease = 0;  ///< Of a JobLease, which it ends with; 0: of none.
 };
 
 /// What one step may differ in. Value type.
@@ -83,6 +88,10 @@ class Session {
   /// that is in another cluster than `options` name.
   static Result<std::unique_ptr<Session>> create(const std::string& target, const ir::Graph& graph,
                                                  const SessionOptions& options = {});
+  /// One that holds the lease of a job at the master that grants leases, and runs nothing. See
+  /// JobLease.
+  static Result<std::unique_ptr<Session>> hold(const std::string& target, const JobHolder& holder,
+                                               bool take_over, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -121,6 +130,10 @@ class Session {
 
   /// Ends the session and its steps, which end with kCancelled.
   Status close();
+  /// Whether the master has it still, as far as is known here.
+  [[nodiscard]] bool is_held() const;
+  /// The lease that it holds, or belongs to; 0: none.
+  [[nodiscard]] uint64_t lease() const;
   /// The devices of all tasks.
   Result<std::vector<DeviceAttributes>> list_devices();
 

@@ -10,6 +10,10 @@ namespace {
 /// A task may miss some questions, as on a machine with more to do than it can.
 constexpr int kQuestions = 5;
 
+/// Without an answer before a task is silent: one may come late, and who asks may itself have stood
+/// still meanwhile, in which time nobody was silent.
+constexpr int kUnanswered = 2;
+
 }  // namespace
 
 Result<std::unique_ptr<SilenceWatch>> SilenceWatch::create(
@@ -42,7 +46,7 @@ std::vector<SilentTask> SilenceWatch::look() {
       if (heard.pid == 0 || heard.at < asked) heard = {.pid = report.pid, .at = asked};
       continue;
     }
-    if (heard.pid == 0 || now - heard.at < silence_) continue;
+    if (heard.pid == 0 || ++heard.unanswered < kUnanswered || now - heard.at < silence_) continue;
     out.push_back({.task = report.task,
                    .pid = heard.pid,
                    .silent_s = std::chrono::duration<double>(now - heard.at).count()});

@@ -37,7 +37,8 @@ class SilenceWatch {
   void heard(const std::string& task, int64_t pid);
 
   /// Asks all tasks; waits for their answers for a part of the silence that is allowed. Gives those
-  /// that have said nothing for so long, each once: it has to answer before it is watched again.
+  /// that have said nothing for so long, and to this question and the one before, each once: it has
+  /// to answer before it is watched again.
   std::vector<SilentTask> look();
 
  private:
@@ -45,6 +46,7 @@ class SilenceWatch {
   struct Heard {
     int64_t pid = 0;  ///< 0: it is not watched.
     Clock::time_point at;
+    int unanswered = 0;  ///< Questions since.
   };
 
   SilenceWatch(std::unique_ptr<StatusClient> client, std::chrono::milliseconds silence)

@@ -42,6 +42,9 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   to->pid = from.pid();
   to->figures = figures_of(from);
   to->protocol = from.protocol().empty() ? "grpc" : from.protocol();
+  for (const v1::RunningJob& job : from.jobs()) {
+    to->jobs.push_back({.holder = from_proto(job.holder()), .since_s = job.since_s()});
+  }
   to->settings = {from.settings().begin(), from.settings().end()};
 }
 
@@ -68,19 +71,23 @@ class StatusClient::Impl {
       if (!tasks.ok()) continue;
       for (const auto& [index, address] : *tasks) {
         tasks_.push_back(
-            {cluster::task_name(job, index), address, make_channel(address, *credentials)});
+            {job, cluster::task_name(job, index), address, make_channel(address, *credentials)});
       }
     }
   }
 
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit) {
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job) {
+    std::vector<const Peer*> asked;
+    for (const Peer& peer : tasks_) {
+      if (job.empty() || peer.job == job) asked.push_back(&peer);
+    }
     std::vector<std::unique_ptr<Question>> questions;
     std::mutex mutex;
     std::condition_variable answered;
-    size_t missing = tasks_.size();
-    for (const Peer& peer : tasks_) {
+    size_t missing = asked.size();
+    for (const Peer* const peer : asked) {
       Question* const question =
-          questions.emplace_back(std::make_unique<Question>(peer.channel, limit)).get();
+          questions.emplace_back(std::make_unique<Question>(peer->channel, limit)).get();
       question->stub->async()->GetStatus(&question->context, &question->request, &question->reply,
                                          [&, question](grpc::Status status) {
                                            const std::lock_guard lock(mutex);
@@ -95,12 +102,13 @@ class StatusClient::Impl {
       answered.wait(lock, [&] { return missing == 0; });
     }
     std::vector<TaskReport> reports;
-    for (size_t i = 0; i < tasks_.size(); ++i) reports.push_back(report(tasks_[i], *questions[i]));
+    for (size_t i = 0; i < asked.size(); ++i) reports.push_back(report(*asked[i], *questions[i]));
     return reports;
   }
 
  private:
   struct Peer {
+    std::string job;
     std::string task;
     std::string address;
     std::shared_ptr<grpc::Channel> channel;
@@ -161,8 +169,8 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   return create(cluster, security);
 }
 
-std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit) {
-  return impl_->ask(limit);
+std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job) {
+  return impl_->ask(limit, job);
 }
 
 }  // namespace sidereal::service

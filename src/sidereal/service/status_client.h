@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/job.h"
 
 namespace sidereal::service {
 
@@ -25,6 +27,7 @@ struct TaskReport {
   std::string protocol;  ///< "grpc", ...
   /// How its lanes work and who said so, for people; empty with "grpc".
   std::map<std::string, std::string> settings;
+  std::vector<RunningJob> jobs;  ///< Whose leases its master granted, by name.
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.
@@ -44,9 +47,10 @@ class StatusClient {
   StatusClient(const StatusClient&) = delete;
   StatusClient& operator=(const StatusClient&) = delete;
 
-  /// The reports of all tasks, sorted by job and index. All are asked at once; who has not answered
-  /// after `limit` has a report with kDeadlineExceeded, who cannot be reached kUnavailable.
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit);
+  /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
+  /// once; who has not answered after `limit` has a report with kDeadlineExceeded, who cannot be
+  /// reached kUnavailable.
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job = {});
 
  private:
   class Impl;

@@ -8,12 +8,15 @@
 #include <utility>
 
 #include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/internal/tensor_group_message.h"
+#include "sidereal/service/job_leases.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/tensor_pieces.h"
@@ -32,12 +35,17 @@ constexpr int64_t kPartsMax = 65'536;
 constexpr int64_t kReceiveRequestsMax = 65'536;
 /// Tensors that all open receive requests wait for.
 constexpr int64_t kOpenKeysMax = int64_t{1} << 18;
+/// Of the name of a task.
+constexpr size_t kNameBytesMax = 256;
+/// Of a name that is none, in an error.
+constexpr size_t kNameBytesShown = 200;
 
 /// What the streams of a worker share.
 struct Common {
   task::Task* task = nullptr;
   std::shared_ptr<KnownCluster> cluster;
   std::shared_ptr<ArrivingBytes> arriving;
+  std::shared_ptr<Leases> leases;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> parts = 0;
   std::atomic<int64_t> receive_requests = 0;
@@ -101,8 +109,20 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
     }
     SR_ASSIGN_OR_RETURN(const task::SessionState state,
                         task::session_state(head.isolated(), head.state_group()));
-    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), state));
+    const bool is_named = !head.master().empty();
+    if (is_named && (head.master().size() > kNameBytesMax ||
+                     !cluster::parse_task_name(head.master()).has_value())) {
+      return base::invalid_argument("the master of a session is said to be '{}', which is no task",
+                                    base::message_text(head.master(), kNameBytesShown));
+    }
+    SR_RETURN_IF_ERROR(common_->task->open_session(head.session(), state, head.master()));
+    Status joined = common_->leases->sessions.join(head.lease(), head.session());
+    if (!joined.ok()) {
+      common_->task->close_session(head.session());
+      return joined;
+    }
     session_ = head.session();
+    lease_ = head.lease();
     open_ = true;
     v1::AttachReply reply;
     common_->fill_status(reply.mutable_status());
@@ -111,12 +131,15 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   }
 
   void hung_up() override {
-    if (std::exchange(open_, false)) common_->task->close_session(session_);
+    if (!std::exchange(open_, false)) return;
+    common_->leases->sessions.leave(lease_, session_);
+    common_->task->close_session(session_);
   }
   bool said_all() const override { return true; }
 
   const std::shared_ptr<Common> common_;
   uint64_t session_ = 0;
+  uint64_t lease_ = 0;
   bool open_ = false;
 };
 
@@ -343,6 +366,7 @@ class WorkerService::Impl final
     common_->task = options_.task;
     common_->cluster = options_.cluster;
     common_->arriving = options_.arriving;
+    common_->leases = options_.leases;
     common_->protocol = cluster::name_of(options_.protocol);
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
   }
@@ -359,6 +383,11 @@ class WorkerService::Impl final
     fill(reply);
     reply->set_cluster(options_.cluster->now().json);
     write_figures(options_.figures(), reply);
+    for (const RunningJob& job : options_.leases->jobs.running()) {
+      v1::RunningJob* const out = reply->add_jobs();
+      to_proto(job.holder, out->mutable_holder());
+      out->set_since_s(job.since_s);
+    }
     return answered(call, grpc::Status::OK);
   }
 

@@ -19,6 +19,7 @@ namespace sidereal::service {
 
 class ArrivingBytes;
 class KnownCluster;
+struct Leases;
 
 /// Of session.proto; a server and its callers must agree.
 inline constexpr int kSessionVersion = 3;
@@ -29,6 +30,7 @@ struct WorkerServiceOptions {
   std::function<metrics::Readings()> figures;
   std::shared_ptr<KnownCluster> cluster;    ///< Of the server.
   std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
+  std::shared_ptr<Leases> leases;           ///< Of the server.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   std::vector<int> data_ports = {};  ///< By lane; empty: none.
   /// Of lanes and connections, with who said them, by name.

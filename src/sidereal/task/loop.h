@@ -93,8 +93,21 @@ struct LoopOptions {
 
 /// What one fetch was so far, on one lane or on all. Value type.
 struct LoopScalar {
+  static constexpr size_t kLatest = 100;
+
   double sum = 0;
   double last = 0;
+  int64_t steps = 0;
+  /// Of the latest kLatest steps of each lane, or of all if there are fewer.
+  double latest_sum = 0;
+  int64_t latest_steps = 0;
+};
+
+/// What the first fetch was in the steps of one pass of one lane. Value type.
+struct LoopPassMean {
+  int32_t lane = 0;
+  int64_t pass = 0;  ///< As in LoopPosition.
+  double sum = 0;
   int64_t steps = 0;
 };
 
@@ -121,6 +134,9 @@ struct LoopProgress {
   double auc = 0;                       ///< 0: none, or no rows yet.
   std::vector<LoopScalar> scalars;      ///< By fetch; of those kept as kMean or kSeries.
   std::vector<LoopPosition> positions;  ///< By lane; of one lane, its own.
+  /// Of passes that have ended since the progress before, each once; of a lane's last one when the
+  /// lane ends.
+  std::vector<LoopPassMean> passes;
 };
 
 /// What the fetches and kept columns of one step were. Value type.

@@ -10,6 +10,7 @@
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/resources/pushers.h"
 #include "sidereal/task/step_calls.h"
 #include "sidereal/task/task.h"
 #include "sidereal/task/tensor_groups.h"
@@ -38,6 +39,7 @@ struct SessionProgram final : base::RefCounted {
   std::shared_ptr<LoadedProgram> loaded;
   PeerList peers;
   std::shared_ptr<const exec::StopSignal> stop;
+  std::shared_ptr<const resources::Pushers::Pusher> pusher;  ///< Whose steps they are.
 };
 
 /// What a program receives in every step from one of its peers.

@@ -236,8 +236,8 @@ int Task::lanes() const { return impl_->options().lanes; }
 lane::Lane* Task::lane(int index) const { return impl_->lane(index)->lane(); }
 const std::string& Task::name() const { return impl_->options().name; }
 uint64_t Task::incarnation() const { return impl_->options().incarnation; }
-Status Task::open_session(uint64_t session, const SessionState& state) {
-  return impl_->programs().open_session(session, state);
+Status Task::open_session(uint64_t session, const SessionState& state, const std::string& worker) {
+  return impl_->programs().open_session(session, state, worker);
 }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::when_async_pushes_done(uint64_t session,

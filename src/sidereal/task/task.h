@@ -236,8 +236,10 @@ class Task {
   [[nodiscard]] uint64_t incarnation() const;
 
   /// Lets session `session` register programs, which find their variables, queues and tables where
-  /// `state` says. kAlreadyExists when it is open, kResourceExhausted when too many are.
-  Status open_session(uint64_t session, const SessionState& state = {});
+  /// `state` says. `worker`: the task whose steps they are, for figures; "": it is not known.
+  /// kAlreadyExists when it is open, kResourceExhausted when too many are.
+  Status open_session(uint64_t session, const SessionState& state = {},
+                      const std::string& worker = {});
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Calls `done`, on any thread, when none of the asynchronous pushes of the session's steps here,

@@ -7,6 +7,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/exec/trace.h"
+#include "sidereal/resources/pushed_by.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/origin.h"
@@ -645,6 +646,7 @@ Status TaskLane::feed(ProgramCall* call, StepState* state, std::unique_ptr<Calli
   step->set_rendezvous(state, true);
   step->set_number(state->number());
   step->set_peers(*state->program()->peers);
+  step->set_pusher(resources::pushed_by(*state->program()->pusher, call->session));
   step->set_stop_signal(state->stop());
   step->begin(call->number, call->closure);
   for (size_t i = 0; i < call->feeds.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "sidereal/base/strings.h"
@@ -150,6 +151,9 @@ TaskLoop::TaskLoop(Task* task, int lane, TaskLoopOptions options,
   }
   progress_.scalars.resize(options_.fetches.size());
   progress_.positions.resize(1);
+  pass_.lane = options_.index;
+  latest_.resize(options_.fetches.size());
+  for (std::vector<double>& numbers : latest_) numbers.reserve(LoopScalar::kLatest);
   series_.resize(options_.fetches.size());
   last_.resize(options_.fetches.size());
 }
@@ -318,6 +322,7 @@ void TaskLoop::harvest_all() {
 Status TaskLoop::harvest(Flight* flight) {
   ++progress_.steps;
   progress_.rows += flight->batch.rows;
+  if (flight->batch.pass != pass_.pass) end_pass(flight->batch.pass);
   progress_.positions[0] = {
       .steps = progress_.steps, .pass = flight->batch.pass, .rows = flight->batch.pass_rows};
   progress_.elapsed_ns = lane_->now() - began_ns_;
@@ -339,6 +344,11 @@ Status TaskLoop::harvest(Flight* flight) {
   return options_.auc_fetch < 0 ? Status() : add_to_auc(*flight);
 }
 
+void TaskLoop::end_pass(int64_t next) {
+  if (pass_.steps > 0) progress_.passes.push_back(pass_);
+  pass_ = {.lane = options_.index, .pass = next};
+}
+
 Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
   const Keep keep = options_.fetches[i].keep;
   if (keep == Keep::kEach) {
@@ -348,9 +358,19 @@ Status TaskLoop::keep_fetch(size_t i, const Tensor& value, LoopValues* values) {
   } else {
     SR_ASSIGN_OR_RETURN(const double number, number_of(value));
     LoopScalar& scalar = progress_.scalars[i];
+    const auto at = static_cast<size_t>(scalar.steps) % LoopScalar::kLatest;
+    if (at < latest_[i].size()) {
+      latest_[i][at] = number;
+    } else {
+      latest_[i].push_back(number);
+    }
     scalar.sum += number;
     scalar.last = number;
     ++scalar.steps;
+    if (i == 0) {
+      pass_.sum += number;
+      ++pass_.steps;
+    }
     if (keep == Keep::kSeries) {
       series_[i].push_back(number);
       ++series_waiting_;
@@ -428,7 +448,14 @@ bool TaskLoop::tell(bool is_last) {
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;
   progress_.bytes_out = lane_->metrics().bytes_out.value() - bytes_out_before_;
   if (options_.auc_fetch >= 0 && auc_.rows() > 0) progress_.auc = auc_.auc();
+  if (is_last) end_pass(pass_.pass);
+  for (size_t i = 0; i < latest_.size(); ++i) {
+    LoopScalar& scalar = progress_.scalars[i];
+    scalar.latest_sum = std::accumulate(latest_[i].begin(), latest_[i].end(), 0.0);
+    scalar.latest_steps = static_cast<int64_t>(latest_[i].size());
+  }
   if (!listener_->take_progress(options_.index, progress_, series_, is_last)) return false;
+  progress_.passes.clear();
   for (std::vector<double>& numbers : series_) numbers.clear();
   series_waiting_ = 0;
   steps_told_ = progress_.steps;

@@ -131,6 +131,8 @@ class TaskLoop final : private lane::StopHook {
   Status feed(const data::Batch& batch);
   void harvest_all();
   Status harvest(Flight* flight);
+  /// The steps from now on are of `next`.
+  void end_pass(int64_t next);
   Status keep_fetch(size_t i, const tensor::Tensor& value, LoopValues* values);
   /// For Keep::kFinite.
   [[nodiscard]] Status check_finite(size_t i, const Flight& flight) const;
@@ -176,7 +178,9 @@ class TaskLoop final : private lane::StopHook {
   data::WindowAuc auc_;
   data::ReadStats read_;
   LoopProgress progress_;
+  LoopPassMean pass_;  // Of the latest step.
   int64_t steps_told_ = 0;
+  std::vector<std::vector<double>> latest_;  // By fetch; number n lies at n % LoopScalar::kLatest.
   std::vector<std::vector<double>> series_;
   size_t series_waiting_ = 0;
   std::vector<tensor::Tensor> last_;

@@ -4,7 +4,6 @@
 
 #include "sidereal/metrics/staleness.h"
 #include "sidereal/program/program.h"
-#include "sidereal/resources/variable.h"
 
 namespace sidereal::task {
 
@@ -149,24 +148,54 @@ Status TaskPrograms::unknown_program(uint64_t program) const {
   return base::not_found("{} has no program {:016x}", options_.name, program);
 }
 
-void TaskPrograms::read_staleness(metrics::Readings* into) const {
+void TaskPrograms::for_each_variable(
+    const std::function<void(const std::string& name, resources::Variable* variable)>& call) const {
   std::set<std::shared_ptr<Container>> all;
   {
     const std::lock_guard lock(mutex_);
     all = containers();
   }
-  // There even where nothing was trained.
-  into->add(metrics::staleness(""), metrics::HistogramSnapshot());
   for (const std::shared_ptr<Container>& one : all) {
     for (const std::string& name : one->manager.names()) {
       // Others are no variables, or went meanwhile.
       const auto found = one->manager.find<resources::Variable>(name);
-      if (found.ok()) (*found)->staleness()->read(name, into);
+      if (found.ok()) call(name, found->get());
     }
   }
 }
 
-Status TaskPrograms::open_session(uint64_t id, const SessionState& state) {
+void TaskPrograms::put_aside_gone() {
+  const std::vector<int> gone = pushers_.gone();
+  if (gone.empty()) return;
+  for_each_variable([&](const std::string& /*name*/, resources::Variable* variable) {
+    variable->staleness()->put_aside(gone);
+  });
+  pushers_.set_free(gone);
+}
+
+void TaskPrograms::read_staleness(metrics::Readings* into) {
+  // There even where nothing was trained.
+  into->add(metrics::staleness("", ""), metrics::HistogramSnapshot());
+  for (const auto& declare :
+       {metrics::pushes, metrics::pushed_rows, metrics::unsaved_pushes, metrics::unsaved_rows}) {
+    into->add(declare(""), 0);
+  }
+  const std::lock_guard lock(counting_mutex_);
+  put_aside_gone();
+  const std::vector<std::string> names = pushers_.names();
+  for_each_variable([&](const std::string& name, resources::Variable* variable) {
+    variable->staleness()->read(name, names, into);
+  });
+}
+
+Status TaskPrograms::open_session(uint64_t id, const SessionState& state,
+                                  const std::string& worker) {
+  std::shared_ptr<const resources::Pushers::Pusher> pusher;
+  {
+    const std::lock_guard lock(counting_mutex_);
+    put_aside_gone();
+    pusher = pushers_.enter(worker);
+  }
   const std::lock_guard lock(mutex_);
   if (sessions_.contains(id)) {
     return base::make_status(StatusCode::kAlreadyExists, "the session is open");
@@ -175,7 +204,7 @@ Status TaskPrograms::open_session(uint64_t id, const SessionState& state) {
     return base::resource_exhausted("{} has {} sessions open, as many as it takes; close some",
                                     options_.name, sessions_.size());
   }
-  sessions_[id] = Session{.state = state, .container = enter(state)};
+  sessions_[id] = Session{.state = state, .pusher = std::move(pusher), .container = enter(state)};
   return {};
 }
 
@@ -195,8 +224,13 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
 }
 
 void TaskPrograms::forget_unused() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(programs_, [](const auto& one) { return one.second.expired(); });
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(programs_, [](const auto& one) { return one.second.expired(); });
+  }
+  // Who reads meanwhile does it the next time: a lane does not wait for that.
+  const std::unique_lock lock(counting_mutex_, std::try_to_lock);
+  if (lock.owns_lock()) put_aside_gone();
 }
 
 void TaskPrograms::stop_all() {
@@ -319,6 +353,7 @@ Result<base::RefPtr<SessionProgram>> TaskPrograms::find(uint64_t session, uint64
     out->loaded = exact->second.program;
     out->peers = exact->second.peers;
     out->stop = found->second.stop;
+    out->pusher = found->second.pusher;
     return out;
   }
   if (of_any_lane(found->second, program) == nullptr) return unknown_program(program);

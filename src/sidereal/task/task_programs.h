@@ -14,6 +14,8 @@
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/resources/pushers.h"
+#include "sidereal/resources/variable.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/step_state.h"
 #include "sidereal/task/task.h"
@@ -53,7 +55,7 @@ class TaskPrograms {
   void let_call(bool can_call) { can_call_ = can_call; }
 
   /// Those of Task.
-  Status open_session(uint64_t id, const SessionState& state);
+  Status open_session(uint64_t id, const SessionState& state, const std::string& worker);
   Result<uint64_t> add(uint64_t session, NewProgram program, int lane);
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
 
@@ -82,8 +84,9 @@ class TaskPrograms {
     int64_t bytes = 0;
   };
   [[nodiscard]] Resources resources() const;
-  /// How old what steps compute with is: of each table, and of all other variables.
-  void read_staleness(metrics::Readings* into) const;
+  /// How old what steps compute with is, and what no checkpoint has: of each table, and of all
+  /// other variables.
+  void read_staleness(metrics::Readings* into);
   [[nodiscard]] int64_t sessions() const;
   [[nodiscard]] int64_t programs() const;
 
@@ -96,6 +99,7 @@ class TaskPrograms {
   using Key = std::pair<uint64_t, int>;  // A program, or what is registered; a lane.
   struct Session {
     SessionState state;
+    std::shared_ptr<const resources::Pushers::Pusher> pusher = nullptr;
     std::shared_ptr<Container> container = nullptr;
     std::map<Key, Registered> programs = {};
     size_t program_bytes = 0;
@@ -119,6 +123,11 @@ class TaskPrograms {
   Status keep(Session* session, const Key& key, Registered registered, size_t bytes);
   [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
 
+  void for_each_variable(const std::function<void(const std::string& name,
+                                                  resources::Variable* variable)>& call) const;
+  /// What workers that have gone are counted by becomes others'. With counting_mutex_.
+  void put_aside_gone();
+
   [[nodiscard]] Result<std::shared_ptr<LoadedProgram>> load(program::Program program, uint64_t hash,
                                                             std::shared_ptr<Container> container,
                                                             int lane) const;
@@ -134,6 +143,9 @@ class TaskPrograms {
   std::map<uint64_t, Session> sessions_;
   std::map<std::string, Group> groups_;
   std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
+
+  std::mutex counting_mutex_;  // So long no number of `pushers_` becomes another worker's.
+  resources::Pushers pushers_;
 };
 
 }  // namespace sidereal::task

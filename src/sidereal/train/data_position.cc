@@ -47,6 +47,22 @@ std::vector<BegunPass> DataSchedule::passes_of(size_t lane, int64_t below) const
   return out;
 }
 
+int64_t DataSchedule::epoch_of(size_t worker, int64_t end, size_t lane, int64_t pass) const {
+  const int64_t whole = whole_from(worker, end);
+  const std::vector<BegunPass> begun = passes_of(first_lane_[worker] + lane, whole);
+  const auto before = static_cast<int64_t>(begun.size());
+  return pass < before ? begun[static_cast<size_t>(pass)].epoch : whole + pass - before;
+}
+
+int64_t DataSchedule::begun_epoch(size_t worker, int64_t end,
+                                  const std::vector<task::LoopPosition>& positions) const {
+  int64_t first = end;
+  for (size_t i = 0; i < first_lane_[worker + 1] - first_lane_[worker]; ++i) {
+    first = std::min(first, epoch_of(worker, end, i, i < positions.size() ? positions[i].pass : 0));
+  }
+  return first;
+}
+
 void DataSchedule::tell(size_t worker, int64_t end, task::LoopOptions* loop) const {
   const int64_t whole = whole_from(worker, end);
   loop->started.clear();

@@ -36,6 +36,13 @@ class DataSchedule {
 
   /// The first epoch of which something is left; of epochs below `end`, or `end`.
   [[nodiscard]] int64_t first_epoch(int64_t end) const;
+  /// The epoch of a pass of a loop that was told what it reads of epochs below `end`; `lane` is of
+  /// the worker.
+  [[nodiscard]] int64_t epoch_of(size_t worker, int64_t end, size_t lane, int64_t pass) const;
+  /// The first epoch of which the lanes of a worker may have something left when the loop that was
+  /// told so is at `positions`.
+  [[nodiscard]] int64_t begun_epoch(size_t worker, int64_t end,
+                                    const std::vector<task::LoopPosition>& positions) const;
   /// Tells the loop of a worker what it reads of epochs below `end`.
   void tell(size_t worker, int64_t end, task::LoopOptions* loop) const;
   /// What a loop that was told so has done: `positions` of the lanes of the worker, which each had

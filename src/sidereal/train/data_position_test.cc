@@ -94,6 +94,29 @@ TEST(DataSchedule, reads_each_row_once_however_often_it_is_cut) {
   }
 }
 
+TEST(DataSchedule, knows_the_epochs_of_passes) {
+  const std::vector<int> workers = {2, 1};
+  // Lane 0 has the rest of an epoch of two parts, and all have whole ones from 2 on.
+  const DataPosition from = {.begun = {{.epoch = 0, .part = 0, .parts = 2, .rows_done = 3},
+                                       {.epoch = 1, .part = 0, .parts = 2, .rows_done = 0}},
+                             .next_epoch = 2};
+  const DataSchedule schedule(from, workers);
+  const auto epochs = [&](size_t worker, size_t lane) {
+    std::vector<int64_t> out;
+    for (int64_t pass = 0; pass < 3; ++pass) {
+      out.push_back(schedule.epoch_of(worker, 4, lane, pass));
+    }
+    return out;
+  };
+  EXPECT_THAT(epochs(0, 0), ::testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(epochs(0, 1), ::testing::ElementsAre(2, 3, 4));
+  EXPECT_THAT(epochs(1, 0), ::testing::ElementsAre(2, 3, 4));
+  // The slowest lane counts, one that has told nothing too.
+  EXPECT_EQ(schedule.begun_epoch(0, 4, {{.pass = 1}, {.pass = 0}}), 1);
+  EXPECT_EQ(schedule.begun_epoch(0, 4, {{.pass = 3}}), 2);
+  EXPECT_EQ(schedule.begun_epoch(1, 4, {}), 2);
+}
+
 TEST(DataSchedule, of_the_same_lanes_goes_on_as_if_it_had_not_ended) {
   const std::vector<int> workers = {2, 1};
   DataSchedule one({}, workers);

@@ -49,10 +49,12 @@ void FigureLog::add(const Summary& summary) {
   if (failed_.ok()) failed_ = file_->add(step_, summary);
 }
 
-/// What came since the last time, of each table.
+/// What came since the last time, of each table and worker.
 void FigureLog::add_staleness(const std::vector<service::Staleness>& now, Summary* summary) {
   for (const service::Staleness& each : now) {
-    const std::string tag = "staleness/" + (each.table.empty() ? "other_variables" : each.table);
+    const std::string tag =
+        fmt::format("staleness/{}/{}", each.table.empty() ? "other_variables" : each.table,
+                    each.worker.empty() ? "others" : short_name(each.worker));
     metrics::HistogramSnapshot& before = stale_[tag];
     const metrics::HistogramSnapshot lately = metrics::since(before, each.seen).value_or(each.seen);
     before = each.seen;
@@ -92,7 +94,6 @@ void FigureLog::progress(const Progress& now,
   add_staleness(staleness(), &summary);
   before_ = now.workers;
   before_s_ = now.seconds;
-  written_ = now.steps;
   add(summary);
 }
 
@@ -109,10 +110,16 @@ void FigureLog::evaluated(const std::string& data, const EvalResult& result) {
   add(summary);
 }
 
+void FigureLog::epoch_ended(double training_loss) {
+  Summary summary;
+  summary.scalar("train/training_loss", training_loss);
+  add(summary);
+}
+
 void FigureLog::fitted(const FitResult& result) {
   step_ = result.steps;
   Summary summary;
-  if (written_ < step_) summary.scalar("train/loss", result.loss);
+  summary.scalar("train/loss", result.loss);
   summary.scalar("total/samples_per_s", result.samples_per_s);
   summary.scalar("total/seconds", result.seconds);
   add(summary);

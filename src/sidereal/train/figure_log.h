@@ -35,6 +35,8 @@ class FigureLog {
                 const std::function<std::vector<service::Staleness>()>& staleness);
   /// An evaluation of "valid" or "test" data, at the step that progress() told last.
   void evaluated(const std::string& data, const EvalResult& result);
+  /// An epoch without validation data, by the mean loss of its steps.
+  void epoch_ended(double training_loss);
   /// The end of a fit.
   void fitted(const FitResult& result);
   /// Histograms of the weights, which are read for it.
@@ -50,7 +52,6 @@ class FigureLog {
   std::unique_ptr<EventFile> file_;
   Status failed_;
   int64_t step_ = 0;
-  int64_t written_ = 0;  ///< The step that figures of the training were written of last.
   double next_s_ = 0;
   double before_s_ = 0;
   std::vector<TaskStats> before_;

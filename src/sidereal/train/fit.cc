@@ -1,6 +1,7 @@
 #include "sidereal/train/fit.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -14,6 +15,9 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr double kHighLoss = 5;
+/// What progress tells of epochs is told as often, at most.
+constexpr std::chrono::milliseconds kBetweenEpochs(250);
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
@@ -33,6 +37,7 @@ FitOptions Fit::watched() {
   FitOptions out = options;
   out.on_progress = [this](const Progress& now) {
     shown_ = now;
+    shown_.training_losses = result.training_losses;
     if (!result.validation.empty()) shown_.validation = result.validation.back();
     if (options.on_progress) options.on_progress(shown_);
     if (std::exchange(is_first_, false) && is_binary) look_at_first(now.loss);
@@ -57,6 +62,10 @@ void Fit::look_at_first(double loss) {
 void Fit::stands_at(const TrainingState& state) {
   steps_offset_ = state.steps - group.steps();
   rows_offset_ = state.rows - group.rows();
+}
+
+void Fit::stands_at_epoch(int64_t epoch) {
+  result.training_losses.resize(static_cast<size_t>(epoch), kUnknown);
 }
 
 void Fit::mark() {
@@ -113,8 +122,23 @@ void Fit::evaluated(const EvalResult& evaluated, int64_t epoch, int64_t ended) {
   options.on_progress(shown_);
 }
 
+void Fit::epoch_ended(int64_t epoch, double loss) {
+  result.training_losses.resize(static_cast<size_t>(epoch), kUnknown);
+  result.training_losses.push_back(loss);
+  if (options.on_training_loss) options.on_training_loss(epoch + 1, loss);
+  // With validation data it is told with what came of that.
+  if (!options.on_progress || validation != nullptr) return;
+  // Epochs of a small file end faster than anybody reads, and each tells of all before it.
+  const auto now = steady_clock::now();
+  if (epoch + 1 < options.epochs && now - epoch_shown_ < kBetweenEpochs) return;
+  epoch_shown_ = now;
+  shown_.training_losses = result.training_losses;
+  options.on_progress(shown_);
+}
+
 FitResult Fit::end() {
   group.report(&result);
+  result.training_losses.resize(static_cast<size_t>(result.epochs), kUnknown);
   result.steps = steps() - first_steps;
   result.rows = rows() - first_rows;
   result.rows_skipped = rows_skipped();

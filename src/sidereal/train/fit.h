@@ -30,6 +30,8 @@ struct Fit {
   [[nodiscard]] int64_t rows() const { return rows_offset_ + group.rows(); }
   /// It is where `state` is, from now on.
   void stands_at(const TrainingState& state);
+  /// Of epochs from `epoch` on nothing is known, nor of those before that others have trained.
+  void stands_at_epoch(int64_t epoch);
   /// A checkpoint is saved now: to go back to what is counted beside it.
   void mark();
   /// After a loss, when variables are as in `to` again, the checkpoint `from` ("": as they began):
@@ -41,6 +43,8 @@ struct Fit {
   /// An evaluation of the validation data after `epoch`, from 0, when `ended` of all epochs are
   /// done.
   void evaluated(const EvalResult& evaluated, int64_t epoch, int64_t ended);
+  /// All steps of `epoch`, from 0, are done; `loss` is the mean of theirs.
+  void epoch_ended(int64_t epoch, double loss);
   /// What came of it.
   FitResult end();
 
@@ -78,7 +82,8 @@ struct Fit {
   int64_t skipped_in_vain_ = 0;
   std::map<int64_t, Mark> marks_;  // By steps of a checkpoint.
   Progress shown_;                 // Last.
-  bool is_first_ = true;           // No loss has been looked at.
+  std::chrono::steady_clock::time_point epoch_shown_ = std::chrono::steady_clock::now();
+  bool is_first_ = true;  // No loss has been looked at.
   int64_t losses_in_a_row_ = 0;
   int64_t saved_at_loss_ = 0;
 };

@@ -16,7 +16,8 @@ struct GroupColumn {
   int64_t index = 0;  ///< In each row of that.
 };
 
-/// The place of FitOptions::group in batches of `data`. kInvalidArgument for what is no column.
+/// The place of FitOptions::metrics_by in batches of `data`. kInvalidArgument for what is no
+/// column.
 Result<GroupColumn> group_column(const data::DataSpec& data, const std::string& group);
 
 /// The groups of some rows, of the column's values there.

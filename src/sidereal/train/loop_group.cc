@@ -57,13 +57,14 @@ void LoopGroup::set_sessions(std::vector<WorkerSession> workers) {
 }
 
 Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
-                      const std::function<void(size_t, task::LoopOptions*)>& for_worker) {
+                      const std::function<void(size_t, task::LoopOptions*)>& for_worker,
+                      const OnPasses& on_passes) {
   for (Worker& worker : workers_) {
-    const TaskStats before = worker.before;
-    const std::string task = worker.now.task;
-    worker = Worker();
-    worker.before = before;
-    worker.now.task = task;
+    Worker next;
+    next.before = worker.before;
+    next.now.task = worker.now.task;
+    next.latest_before = worker.latest.steps > 0 ? worker.latest : worker.latest_before;
+    worker = std::move(next);
   }
   began_ = false;
   is_cancelled_ = false;
@@ -87,6 +88,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   Clock::time_point shown;
   while (!ended.has_value()) {
     ended = wait_for_all();
+    if (on_passes) tell_passes(on_passes);
     const Clock::time_point now = Clock::now();
     if (now - shown >= kShowEvery || ended.has_value()) {
       show_progress(epoch, epochs);
@@ -96,6 +98,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
+  if (on_passes) tell_passes(on_passes);
   // One that is lost is started again, where it is restored: who goes on finds out.
   const bool is_known = ended->ok() || options_.restores;
   Status status = is_known ? *ended : root_cause(cluster_, *ended);
@@ -123,7 +126,11 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
     traces_.insert(traces_.end(), result->traces.begin(), result->traces.end());
   }
   workers_[index].ended = true;
-  workers_[index].status = result.status();
+  Status& status = workers_[index].status = result.status();
+  // Of a connection that ended only the address is known.
+  if (status.code() == StatusCode::kUnavailable && base::message_of(status)[0] != '/') {
+    status = base::with_context(status, sessions_[index].task);
+  }
   changed_.notify_all();
 }
 
@@ -168,10 +175,12 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   if (!progress.scalars.empty()) {
     worker.loss_sum = progress.scalars[0].sum;
     worker.loss_steps = progress.scalars[0].steps;
+    worker.latest = progress.scalars[0];
   }
   worker.rows_skipped = progress.rows_skipped;
   worker.first_skipped = progress.first_skipped;
   worker.positions = progress.positions;
+  worker.passes.insert(worker.passes.end(), progress.passes.begin(), progress.passes.end());
   worker.elapsed_s = seconds(progress.elapsed_ns);
   worker.fraction = progress.fraction;
   worker.auc = progress.auc;
@@ -203,6 +212,19 @@ std::optional<Status> LoopGroup::wait_for_all() {
   if (!lost.ok()) return lost;
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
   return std::nullopt;
+}
+
+void LoopGroup::tell_passes(const OnPasses& on_passes) {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    std::vector<task::LoopPassMean> passes;
+    std::vector<task::LoopPosition> positions;
+    {
+      const std::lock_guard lock(mutex_);
+      passes.swap(workers_[i].passes);
+      positions = workers_[i].positions;
+    }
+    if (!passes.empty()) on_passes(i, passes, positions);
+  }
 }
 
 void LoopGroup::close_run() {
@@ -282,13 +304,19 @@ int64_t LoopGroup::rows() const {
   return out;
 }
 
-std::pair<double, int64_t> LoopGroup::losses_of_run() const {
-  std::pair<double, int64_t> out;
+/// Mean of the latest steps: as many whatever the machine, where progress goes by its time.
+double LoopGroup::latest_loss() const {
+  double sum = 0;
+  int64_t steps = 0;
   for (const Worker& worker : workers_) {
-    out.first += worker.loss_sum;
-    out.second += worker.loss_steps;
+    // A run may be the few steps behind a checkpoint.
+    for (const task::LoopScalar& part : {worker.latest, worker.latest_before}) {
+      sum += part.latest_sum;
+      steps += part.latest_steps;
+      if (part.latest_steps >= static_cast<int64_t>(task::LoopScalar::kLatest)) break;
+    }
   }
-  return out;
+  return steps > 0 ? sum / static_cast<double>(steps) : 0;
 }
 
 void LoopGroup::report(FitResult* result) const {
@@ -302,7 +330,7 @@ void LoopGroup::report(FitResult* result) const {
   result->seconds += seconds_;
   result->samples_per_s =
       result->seconds > 0 ? static_cast<double>(result->rows) / result->seconds : 0;
-  result->loss = last_loss_;
+  result->loss = latest_loss();
   result->traces.insert(result->traces.end(), traces_.begin(), traces_.end());
 }
 

@@ -56,6 +56,11 @@ class LoopGroup {
   /// Gets what steps give back, one call at a time, from the group's threads.
   using OnOutputs = std::function<void(StepOutputs)>;
 
+  /// Gets the passes of a worker that have ended since it was last called, and how far its lanes
+  /// are. Called by run(), on its thread.
+  using OnPasses = std::function<void(size_t worker, const std::vector<task::LoopPassMean>&,
+                                      const std::vector<task::LoopPosition>&)>;
+
   /// `cluster` is borrowed. Of `options` the callbacks and epochs are used.
   LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
             OnOutputs on_outputs = nullptr);
@@ -64,7 +69,8 @@ class LoopGroup {
   /// `epoch` is the first epoch of the loop, `epochs` how many it has. `for_worker` may change what
   /// one worker is told.
   Status run(const task::LoopOptions& loop, int64_t epoch, int64_t epochs,
-             const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr);
+             const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr,
+             const OnPasses& on_passes = nullptr);
 
   /// The same workers, with other sessions, or the first ones. What was counted stays.
   void set_sessions(std::vector<WorkerSession> workers);
@@ -79,8 +85,6 @@ class LoopGroup {
   [[nodiscard]] int64_t rows() const;
   [[nodiscard]] int64_t rows_skipped() const { return rows_skipped_; }
   [[nodiscard]] double seconds() const { return seconds_; }
-  /// Sum and number of the losses of the latest run, of all workers.
-  [[nodiscard]] std::pair<double, int64_t> losses_of_run() const;
   /// Steps that a worker has done.
   [[nodiscard]] int64_t steps_of(size_t worker) const { return workers_[worker].before.steps; }
   /// Adds the totals of all runs so far.
@@ -95,9 +99,12 @@ class LoopGroup {
     TaskStats now;
     double loss_sum = 0;
     int64_t loss_steps = 0;
+    task::LoopScalar latest;  ///< Losses, of this run; `latest_before` of the run before.
+    task::LoopScalar latest_before;
     int64_t rows_skipped = 0;
     std::string first_skipped;
     std::vector<task::LoopPosition> positions;
+    std::vector<task::LoopPassMean> passes;  ///< That have ended and were not told.
     double elapsed_s = 0;
     double fraction = 0;
     double auc = 0;
@@ -110,8 +117,10 @@ class LoopGroup {
   void lane_ended();
   void take(size_t index, const task::LoopProgress& progress);
   std::optional<Status> wait_for_all();
+  void tell_passes(const OnPasses& on_passes);
   void show_progress(int64_t epoch, int64_t epochs);
   void close_run();
+  [[nodiscard]] double latest_loss() const;
 
   app::Cluster* cluster_;
   std::vector<WorkerSession> sessions_;

@@ -82,6 +82,12 @@ Status check_objective(const Objective& o, const data::Schema& schema) {
   if (o.loss != kClasses && o.classes != 0) {
     return base::invalid_argument("classes are of the loss {}, not of {}", kClasses, o.loss);
   }
+  if (schema.has_negatives && o.loss == kClasses) {
+    return base::invalid_argument(
+        "negatives have the label 0, which is a class of {}; they are of labels 0 and 1, or of "
+        "numbers",
+        o.loss);
+  }
   if (schema.has_group && o.loss != kPairs) {
     return base::invalid_argument("groups of rows are of the loss {}, not of {}", kPairs, o.loss);
   }

@@ -25,7 +25,7 @@ struct Objective {
 };
 
 /// kInvalidArgument for a loss that there is not, or classes that do not go with it, or with data
-/// of that schema.
+/// of that schema: groups are of pairs of rows, and negatives of no classes.
 Status check_objective(const Objective& objective, const data::Schema& schema);
 
 /// The logits of each label that there is: outputs [b, n].

@@ -66,6 +66,12 @@ TEST(Objective, SaysWhatDoesNotGoTogether) {
   data::Schema grouped = schema_of();
   grouped.has_group = true;
   EXPECT_THAT(message(options_of("lr", {}, grouped)), HasSubstr("groups of rows are of the loss"));
+  data::Schema negative = schema_of();
+  negative.has_negatives = true;
+  EXPECT_THAT(message(options_of("lr", {.loss = "sparse_categorical_crossentropy", .classes = 3},
+                                 negative)),
+              HasSubstr("negatives have the label 0, which is a class"));
+  EXPECT_TRUE(build_model(options_of("lr", {.loss = "mse"}, negative)).ok());
   EXPECT_THAT(
       message(options_of("deepfm", {.loss = "sparse_categorical_crossentropy", .classes = 3},
                          schema_of())),

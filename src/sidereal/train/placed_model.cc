@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ops/ops.h"
@@ -21,6 +22,8 @@ using tensor::DType;
 using tensor::Tensor;
 
 constexpr milliseconds kReachDeadline(10'000);
+/// What grants leases: clusters that are trained on have it.
+constexpr const char* kGranter = "/job:ps/replica:0/task:0";
 constexpr milliseconds kAskAgain(100);
 /// Who does not answer for so long is asked again: somebody else may be there by then.
 constexpr milliseconds kAskDeadline(5'000);
@@ -40,16 +43,32 @@ Status for_all(size_t count, const std::function<Status(size_t)>& work) {
 
 }  // namespace
 
-PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model)
-    : cluster_(cluster), model_(std::move(model)) {
+PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
+    : cluster_(cluster), model_(std::move(model)), job_(std::move(job)) {
   ops::register_all(&registry_);
+  if (!job_.name.empty()) return;
+  job_.name = fmt::format("job-{:08x}", sys::posix::create_random()->next() & 0xffff'ffff);
 }
 
 Status PlacedModel::place() {
   SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, nullptr));
   SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::memory_limit()));
-  const Status placed = give_first_values();
+  Status placed = take_lease();
+  if (placed.code() == StatusCode::kAlreadyExists) return placed;
+  if (placed.ok()) placed = give_first_values();
   return placed.ok() ? placed : root_cause(cluster_, placed);
+}
+
+/// Unless it is held.
+Status PlacedModel::take_lease() {
+  if (lease_ != nullptr && lease_->is_held()) return {};
+  lease_ = nullptr;
+  service::SessionOptions options = cluster_->session_options();
+  options.connect_timeout = kReachDeadline;
+  SR_ASSIGN_OR_RETURN(lease_, service::JobLease::create(cluster_->spec(), job_, options));
+  // Once: who takes it over from this one keeps it.
+  if (std::exchange(job_.take_over, false)) took_over_ = true;
+  return {};
 }
 
 Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>& cancelled) {
@@ -63,7 +82,10 @@ Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>&
                                    base::message_of(reached));
   }
   SR_RETURN_IF_ERROR(reached);
-  Status placed = give_first_values();
+  // A server that was started again knows nothing of the lease.
+  if (std::find(replaced_.begin(), replaced_.end(), kGranter) != replaced_.end()) lease_ = nullptr;
+  Status placed = take_lease();
+  if (placed.ok()) placed = give_first_values();
   if (!placed.ok()) close_sessions();
   // A task that was lost meanwhile may come again.
   if (placed.code() != StatusCode::kDeadlineExceeded) return placed;
@@ -102,6 +124,16 @@ std::vector<std::string> PlacedModel::lost_tasks() {
     const bool is_same =
         report.status.ok() && known != incarnations_.end() && known->second == report.incarnation;
     if (!is_same) out.push_back(report.task);
+  }
+  return out;
+}
+
+std::vector<std::string> PlacedModel::tasks_started_again() {
+  std::vector<std::string> out;
+  for (const service::TaskReport& report : everybody_->ask(kAskDeadline)) {
+    const auto known = incarnations_.find(report.task);
+    const bool is_known = report.status.ok() && known != incarnations_.end();
+    if (is_known && known->second != report.incarnation) out.push_back(report.task);
   }
   return out;
 }
@@ -200,6 +232,7 @@ Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
     const int index = static_cast<int>(i);
     service::SessionOptions options = cluster_->session_options();
     options.state_group = state_group_;
+    options.lease = lease_->number();
     options.compute_dtype = compute_dtype;
     options.connect_timeout = kReachDeadline;
     SR_ASSIGN_OR_RETURN(made[i].session,

@@ -12,6 +12,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
 #include "sidereal/ir/schema.h"
+#include "sidereal/service/job_lease.h"
 #include "sidereal/service/status_client.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/distribute.h"
@@ -25,9 +26,11 @@ namespace sidereal::train {
 /// Thread: core-local (blocking calls). Borrows the cluster.
 class PlacedModel {
  public:
-  PlacedModel(app::Cluster* cluster, CompiledModel model);
+  /// As `job`, or one with a name of its own.
+  PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job);
 
-  /// Reaches every task, places the variables and gives them their first values.
+  /// Reaches every task, takes the lease of the job, places the variables and gives them their
+  /// first values.
   Status place();
   /// place(), after tasks were lost, in as long as it takes them to be there again, at most
   /// `limit`: variables and sessions are others then, and what is left of the old ones, on workers
@@ -36,6 +39,8 @@ class PlacedModel {
   Status place_again(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
   /// Tasks that do not answer, or are others than when the model was placed; never waits for long.
   std::vector<std::string> lost_tasks();
+  /// Those of them that answer: they have nothing of the model any more.
+  std::vector<std::string> tasks_started_again();
   /// Those that were others the last time that it was placed again.
   [[nodiscard]] const std::vector<std::string>& replaced() const { return replaced_; }
 
@@ -54,6 +59,8 @@ class PlacedModel {
   /// Figures of the parameter servers so far.
   Result<std::vector<TaskStats>> ps_stats();
 
+  /// Whether another program had the job before this one, and may be ending yet.
+  [[nodiscard]] bool took_over() const { return took_over_; }
   [[nodiscard]] const CompiledModel& model() const { return model_; }
   [[nodiscard]] const DistributedModel& distributed() const { return distributed_; }
   [[nodiscard]] const ir::OpRegistry& registry() const { return registry_; }
@@ -63,6 +70,7 @@ class PlacedModel {
 
  private:
   Status reach_tasks(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
+  Status take_lease();
   Status give_first_values();
   Result<const std::vector<WorkerSession>*> make_sessions(const std::string& compute_dtype,
                                                           const ir::Graph& graph,
@@ -84,6 +92,9 @@ class PlacedModel {
   Topology topology_;
   std::vector<int> worker_lanes_;
   DistributedModel distributed_;
+  service::JobOptions job_;
+  bool took_over_ = false;
+  std::unique_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
   std::string state_group_;
   /// By compute_dtype and kind.
   std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>> sessions_;

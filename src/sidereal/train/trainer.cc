@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "sidereal/base/log.h"
@@ -15,6 +16,7 @@
 #include "sidereal/train/best_weights.h"
 #include "sidereal/train/checkpointing.h"
 #include "sidereal/train/data_position.h"
+#include "sidereal/train/epoch_losses.h"
 #include "sidereal/train/fit.h"
 #include "sidereal/train/group_column.h"
 #include "sidereal/train/loop_group.h"
@@ -32,6 +34,9 @@ using tensor::DType;
 using tensor::Tensor;
 
 constexpr milliseconds kReadDeadline(600'000);
+/// What a program gets to leave a directory of checkpoints after its job was taken over.
+constexpr milliseconds kHandOver(15'000);
+constexpr milliseconds kLookAgain(50);
 /// Numbers of steps of one worker, so that no two workers draw the same random numbers.
 constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
 /// More than a fit has: a chief goes on until it is told that all is done.
@@ -62,6 +67,13 @@ bool has_one_class(const std::vector<float>& labels) {
   return std::adjacent_find(labels.begin(), labels.end(), std::not_equal_to<>()) == labels.end();
 }
 
+/// There was nothing to `use` data for.
+Status no_rows(const data::DataSpec& data, std::string_view use) {
+  std::string where = data.files.empty() ? "the data" : data.files.front();
+  if (data.files.size() > 1) where += fmt::format(" and {} more", data.files.size() - 1);
+  return invalid_argument("there is no row to {} in {}", use, where);
+}
+
 Status check_finite(const std::vector<float>& predictions) {
   const auto bad = std::count_if(predictions.begin(), predictions.end(),
                                  [](float p) { return !std::isfinite(p); });
@@ -86,8 +98,10 @@ std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& res
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model)
-      : cluster_(cluster), placed_(cluster, std::move(model)), model_(placed_.model()) {}
+  Impl(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
+      : cluster_(cluster),
+        placed_(cluster, std::move(model), std::move(job)),
+        model_(placed_.model()) {}
 
   Status start() { return placed_.place(); }
 
@@ -103,8 +117,24 @@ class Trainer::Impl {
     do {
       status = train(&fit);
     } while (!status.ok() && (status = recover(std::move(status), &fit)).ok());
-    SR_RETURN_IF_ERROR(status);
-    return fit.end();
+    if (!status.ok()) return explained(status);
+    FitResult result = fit.end();
+    if (fit.rows() == 0) return no_rows(data, "train on");
+    return result;
+  }
+
+  /// `failed`, or what has come before it: a task was started again, which tells those who reach
+  /// it that they know it not.
+  Status explained(const Status& failed) {
+    if (failed.code() != StatusCode::kUnavailable && failed.code() != StatusCode::kAborted) {
+      return failed;
+    }
+    const std::vector<std::string> again = placed_.tasks_started_again();
+    if (again.empty()) return failed;
+    return base::aborted(
+        "{} was started again, and what it held of the model is lost: train on a new connection to "
+        "the cluster, anew or from a checkpoint",
+        base::join(again, ", "));
   }
 
   Result<EvalResult> evaluate(const data::DataSpec& data, const FitOptions& options) {
@@ -119,7 +149,7 @@ class Trainer::Impl {
     if (model_.is_binary) {
       loop.fetches.push_back({.name = placed_.distributed().prediction, .keep = task::Keep::kEach});
       loop.kept_columns = {kLabel};
-      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.group));
+      SR_ASSIGN_OR_RETURN(group_by, group_column(data, options.metrics_by));
       if (data.format == data::Format::kSynthetic) loop.kept_columns.emplace_back(kTruth);
       if (!group_by.name.empty()) loop.kept_columns.push_back(group_by.name);
     }
@@ -151,6 +181,7 @@ class Trainer::Impl {
     result.rows = totals.rows;
     result.rows_skipped = totals.rows_skipped;
     result.seconds = totals.seconds;
+    if (result.rows == 0) return no_rows(data, "evaluate on");
     result.loss = scores.loss_sum / static_cast<double>(std::max<int64_t>(1, scores.rows));
     if (!model_.is_binary) return result;
     SR_RETURN_IF_ERROR(check_finite(scores.scores));
@@ -233,15 +264,16 @@ class Trainer::Impl {
       fit->mark();
       return now;
     };
-    const auto is_over = [&] {
-      return options.patience > 0 && since_best(result.validation) >= options.patience;
-    };
     SR_ASSIGN_OR_RETURN(const auto best, open_best(fit, before));
-    // Of the steps of the epoch, as far as they were made here.
-    std::pair<double, int64_t> losses;
+    // Of steps that were made here.
+    EpochLosses losses;
+    const auto tell_losses = [&](int64_t end) {
+      losses.take_below(end, [&](int64_t epoch, double mean) { fit->epoch_ended(epoch, mean); });
+    };
     is_trained_ = true;
     result.epochs = schedule.first_epoch(options.epochs);
-    while (result.epochs < options.epochs && !is_over()) {
+    fit->stands_at_epoch(result.epochs);
+    while (result.epochs < options.epochs && !is_over(options, result)) {
       const int64_t epoch = result.epochs;
       const int64_t end = one_loop ? options.epochs : epoch + 1;
       const std::pair<std::string, Tensor> rate = {
@@ -253,10 +285,7 @@ class Trainer::Impl {
         } else {
           loop.constants = {rate};
         }
-        int64_t steps = std::max<int64_t>(steps_left(options, loop_steps), 0);
-        if (saver != nullptr && saver->steps_of_lane() > 0) {
-          steps = steps == 0 ? saver->steps_of_lane() : std::min(steps, saver->steps_of_lane());
-        }
+        const int64_t steps = steps_at_once(steps_left(options, loop_steps), saver.get());
         const auto for_worker = [&](size_t index, task::LoopOptions* own) {
           number_steps(options, (*workers)[index], index,
                        before.worker_steps[index] + group.steps_of(index), own);
@@ -270,10 +299,17 @@ class Trainer::Impl {
         const int64_t steps_before = group.steps();
         const double seconds_before = group.seconds();
         const int64_t first = schedule.first_epoch(end);
-        SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker));
-        const auto [loss_sum, loss_steps] = group.losses_of_run();
-        losses.first += loss_sum;
-        losses.second += loss_steps;
+        std::vector<int64_t> begun(workers->size(), first);
+        const auto on_passes = [&](size_t worker, const auto& passes, const auto& positions) {
+          for (const task::LoopPassMean& pass : passes) {
+            if (pass.lane >= (*workers)[worker].lanes) continue;  // Said by another program.
+            const auto lane = static_cast<size_t>(pass.lane);
+            losses.add(schedule.epoch_of(worker, end, lane, pass.pass), pass.sum, pass.steps);
+          }
+          begun[worker] = schedule.begun_epoch(worker, end, positions);
+          tell_losses(std::ranges::min(begun));
+        };
+        SR_RETURN_IF_ERROR(group.run(loop, first, end - first, for_worker, on_passes));
         for (size_t i = 0; i < workers->size(); ++i) {
           schedule.took(i, end, steps, group.positions_of(i));
         }
@@ -287,17 +323,13 @@ class Trainer::Impl {
         if (schedule.first_epoch(end) < end && saver->is_due(false)) saver->save(state());
       }
       result.epochs = end;
+      tell_losses(end);
       if (counts_by_epoch) {
         schedule.leave_out(end);
         loop_steps = 0;
       }
       if (fit->validation != nullptr) {
-        SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, options));
-        if (losses.second > 0) {
-          evaluated.training_loss = losses.first / static_cast<double>(losses.second);
-        }
-        losses = {};
-        fit->evaluated(evaluated, epoch, end);
+        SR_RETURN_IF_ERROR(evaluate_epoch(fit, epoch, end));
         if (best != nullptr && since_best(result.validation) == 0) best->keep(state());
       }
       if (saver != nullptr && saver->is_due(true)) saver->save(state());
@@ -307,6 +339,20 @@ class Trainer::Impl {
     // The model is there until its last figure is known.
     SR_ASSIGN_OR_RETURN(result.tasks, placed_.ps_stats());
     return {};
+  }
+
+  /// The figures of the validation data behind an epoch; `ended`: epochs.
+  Status evaluate_epoch(Fit* fit, int64_t epoch, int64_t ended) {
+    SR_ASSIGN_OR_RETURN(EvalResult evaluated, evaluate(*fit->validation, fit->options));
+    const std::vector<double>& losses = fit->result.training_losses;
+    if (static_cast<int64_t>(losses.size()) == ended) evaluated.training_loss = losses.back();
+    fit->evaluated(evaluated, epoch, ended);
+    return {};
+  }
+
+  /// Whether no better epoch came for as many as are waited for.
+  [[nodiscard]] bool is_over(const FitOptions& options, const FitResult& result) const {
+    return options.patience > 0 && since_best(result.validation) >= options.patience;
   }
 
   static FitOptions quiet(const FitOptions& options) {
@@ -319,6 +365,13 @@ class Trainer::Impl {
   /// Steps that each lane has yet, of FitOptions::steps_max; -1: as many as there are.
   static int64_t steps_left(const FitOptions& options, int64_t done) {
     return options.steps_max == 0 ? -1 : std::max<int64_t>(0, options.steps_max - done);
+  }
+
+  /// Steps of each lane until a checkpoint is due, `left` at most; 0: as many as there are.
+  static int64_t steps_at_once(int64_t left, const Checkpointing* saver) {
+    const int64_t steps = std::max<int64_t>(left, 0);
+    if (saver == nullptr || saver->steps_of_lane() <= 0) return steps;
+    return steps == 0 ? saver->steps_of_lane() : std::min(steps, saver->steps_of_lane());
   }
 
   /// Epochs since the one with the best evaluation.
@@ -366,6 +419,21 @@ class Trainer::Impl {
     return context;
   }
 
+  /// Its directory of checkpoints. Who had the job before hears that it has ended, and leaves it.
+  Result<std::unique_ptr<Checkpointing>> open_directory(Fit* fit, CheckpointReport* report) {
+    const steady_clock::time_point until =
+        steady_clock::now() + (placed_.took_over() ? kHandOver : milliseconds(0));
+    while (true) {
+      auto opened = Checkpointing::open(fit->checkpoints, context_of(fit, report));
+      const bool may_come = opened.status().code() == StatusCode::kFailedPrecondition;
+      if (!may_come || steady_clock::now() >= until) return opened;
+      if (fit->options.cancelled && fit->options.cancelled()) {
+        return base::cancelled("interrupted: {}", base::message_of(opened.status()));
+      }
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+
   /// What saves as the options say, nullptr if they say nothing; variables, and all that the fit
   /// counts, are as the checkpoint has them that training goes on from, or as they began.
   Result<std::unique_ptr<Checkpointing>> open_checkpoints(Fit* fit, TrainingState* before) {
@@ -374,7 +442,7 @@ class Trainer::Impl {
     bool is_found = false;
     const std::string identity = data_identity(fit->data);
     if (!fit->checkpoints.directory.empty()) {
-      SR_ASSIGN_OR_RETURN(saver, Checkpointing::open(fit->checkpoints, context_of(fit, &report)));
+      SR_ASSIGN_OR_RETURN(saver, open_directory(fit, &report));
       SR_ASSIGN_OR_RETURN(const auto found, saver->resume(identity));
       is_found = found.has_value();
       if (is_found) *before = *found;
@@ -561,6 +629,7 @@ class Trainer::Impl {
     task::LoopOptions loop;
     data::DataSpec in_order = data;
     in_order.shuffle_rows = 0;
+    in_order.negatives = {};
     loop.source = data::to_json(in_order);
     SR_ASSIGN_OR_RETURN(const std::vector<std::string> inputs,
                         placeholders_of(placed_.distributed().graph, outputs));
@@ -584,8 +653,9 @@ class Trainer::Impl {
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
-Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model) {
-  auto impl = std::make_unique<Impl>(cluster, std::move(model));
+Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model,
+                                                 service::JobOptions job) {
+  auto impl = std::make_unique<Impl>(cluster, std::move(model), std::move(job));
   SR_RETURN_IF_ERROR(impl->start());
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
@@ -595,13 +665,19 @@ Result<FitResult> Trainer::fit(const data::DataSpec& data, const FitOptions& opt
   return impl_->fit(data, options, validation);
 }
 Result<EvalResult> Trainer::evaluate(const data::DataSpec& data, const FitOptions& options) {
-  return impl_->evaluate(data, options);
+  auto result = impl_->evaluate(data, options);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<Tensor> Trainer::predict(const data::DataSpec& data, const FitOptions& options) {
-  return impl_->predict(data, options);
+  auto result = impl_->predict(data, options);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<Tensor> Trainer::read_variable(const std::string& name) {
-  return impl_->read_variable(name);
+  auto result = impl_->read_variable(name);
+  if (!result.ok()) return impl_->explained(result.status());
+  return result;
 }
 Result<std::vector<TaskStats>> Trainer::task_stats() { return impl_->ps_stats(); }
 const CompiledModel& Trainer::model() const { return impl_->model(); }

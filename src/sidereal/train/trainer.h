@@ -15,6 +15,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/quality.h"
+#include "sidereal/service/job.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/model.h"
 
@@ -42,7 +43,7 @@ struct EvalResult {
   double log_loss = 0;  ///< Nats.
   double seconds = 0;
   /// Of models that predict a probability; those of groups are none (NaN) without
-  /// FitOptions::group.
+  /// FitOptions::metrics_by.
   data::Quality quality = {};
   /// Of an evaluation after an epoch: mean loss of the steps of that epoch, as they were made. Else
   /// NaN.
@@ -67,6 +68,8 @@ struct Progress {
   double fraction = 0;       ///< Of the whole fit, 0 to 1.
   double seconds_left = 0;   ///< Estimate; negative while unknown.
   std::vector<TaskStats> workers = {};  ///< Each worker, since the start of the fit.
+  /// FitResult::training_losses so far.
+  std::vector<double> training_losses = {};
   /// The latest, of validation data; none before the first epoch has ended.
   std::optional<EvalResult> validation = {};
 };
@@ -133,7 +136,7 @@ struct FitOptions {
   std::string best_directory = {};
   /// The column whose equal values make rows a group, for figures of validation data: of csv files
   /// a categorical one, of arrays one of int64 [rows]. "": there are no groups.
-  std::string group = {};
+  std::string metrics_by = {};
   int64_t steps_max = 0;  ///< > 0: each worker lane stops after so many steps.
   /// Steps [trace_first, trace_end) of every lane, counted from 0, are traced on all tasks.
   int64_t trace_first = 0;
@@ -149,6 +152,8 @@ struct FitOptions {
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch, which counts from 1.
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
+  /// Gets the mean loss of the steps of an epoch, which counts from 1, as they were made.
+  std::function<void(int64_t epoch, double loss)> on_training_loss = nullptr;
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;
@@ -165,9 +170,12 @@ struct FitResult {
   std::string first_skipped;  ///< What was wrong with the first skipped row.
   double seconds = 0;         ///< From the first step to the last, evaluation left out.
   double samples_per_s = 0;
-  double loss = 0;            ///< Mean of the last steps.
+  double loss = 0;            ///< Mean of the last 100 steps of each worker lane.
   int64_t epochs = 0;         ///< Epochs done, with those before.
   std::vector<float> losses;  ///< With record_losses.
+  /// Mean loss of the steps of each epoch, as they were made; NaN for those that were trained
+  /// before this fit.
+  std::vector<double> training_losses;
   /// One per epoch when there is validation data, with those before; epochs are evaluated again
   /// that are trained again.
   std::vector<EvalResult> validation;
@@ -186,8 +194,11 @@ struct FitResult {
 /// Thread: core-local (blocking calls). Borrows the cluster.
 class Trainer {
  public:
-  /// Reaches every task, places the variables and gives them their first values.
-  static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model);
+  /// Reaches every task, places the variables and gives them their first values. It is the job of
+  /// that name on the cluster, as long as it lives; "": of a name of its own. kAlreadyExists when
+  /// that job runs. One that takes it over ends the calls of this one, with kFailedPrecondition.
+  static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model,
+                                                 service::JobOptions job = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

@@ -7,6 +7,8 @@
 #include "sidereal/base/hash.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/ckpt/index.h"
+#include "sidereal/data/byte_source.h"
+#include "sidereal/data/table_formats.h"
 
 namespace sidereal::train {
 
@@ -25,9 +27,7 @@ constexpr const char* kRemedy =
     "give another checkpoint directory, or --resume never (resume='never') to begin anew";
 
 std::string file_identity(const std::string& name, const std::string& path) {
-  std::error_code error;
-  const auto bytes = std::filesystem::file_size(path, error);
-  return fmt::format("{}:{}", name, error ? 0 : bytes);
+  return fmt::format("{}:{}", name, data::file_bytes(path).value_or(0));
 }
 
 /// What columns become, in short; "" where they stand as they are.
@@ -46,6 +46,7 @@ std::string features_identity(const data::DataSpec& data) {
   features.targets = data.targets;
   features.group = data.group;
   features.class_weights = data.class_weights;
+  features.negatives = data.negatives;
   if (features == data::DataSpec()) return "";
   return fmt::format("features:{:016x}", base::hash64(data::to_json(features)));
 }
@@ -102,9 +103,14 @@ std::string data_identity(const data::DataSpec& data) {
   std::vector<std::string> parts = {std::string(data::name_of(data.format)),
                                     fmt::format("shuffle:{}", data.shuffle_rows),
                                     std::string(data::name_of(data.bad_rows))};
-  if (data.shuffle_rows > 0) parts.push_back(fmt::format("seed:{}", data.seed));
+  if (data.shuffle_rows > 0 || !data.negatives.column.empty()) {
+    parts.push_back(fmt::format("seed:{}", data.seed));
+  }
   for (const std::string& file : data.files) {
-    parts.push_back(file_identity(std::filesystem::path(file).filename().string(), file));
+    // A table in the memory of a process has no name of its own.
+    const bool is_memory = data::table_file(file).path.starts_with("/proc/");
+    const std::string name = std::filesystem::path(file).filename().string();
+    parts.push_back(file_identity(is_memory ? "table" : name, file));
   }
   for (const auto& [column, file] : data.arrays) parts.push_back(file_identity(column, file));
   const std::string features = features_identity(data);

@@ -5,19 +5,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <utility>
+
+#include "sidereal/sys/posix/identity.h"
 
 namespace sidereal::sys::posix {
 
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "an unnamed host";
-  return name.data();
-}
 
 Status cannot(const char* what, const std::string& path, int error) {
   const std::string text = fmt::format("{} cannot be {}: {}", path, what, error_text(error));

@@ -1,0 +1,244 @@
+#include "sidereal/service/job_lease.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/processes.h"
+#include "sidereal/cluster/protocol.h"
+#include "sidereal/ir/text.h"
+#include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/session.h"
+#include "sidereal/service/status_client.h"
+
+/// Jobs of a cluster: one of a name at a time, and one that takes the place of another.
+namespace sidereal::app {
+namespace {
+
+namespace v1 = session::v1;
+using tensor::DType;
+using tensor::Shape;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A variable on task 2, which sessions share, and what waits for ever.
+class SharedModel : public Model {
+ public:
+  SharedModel() {
+    const ir::AttrMap is = {{"dtype", DType::kFloat32}, {"shape", Shape{1}}};
+    ir::AttrMap named = is;
+    named["shared_name"] = std::string("v");
+    const ir::Output v = add("Variable", {}, named, "v", "/task:2");
+    add("VariableAssign", {v, constant({0})}, {}, "init");
+    add("VariableAssignAdd", {v, constant({1})}, {}, "add");
+    add("VariableRead", {v}, is, "read");
+    const ir::AttrMap dtypes = {{"dtypes", std::vector<std::string>{"float32"}}};
+    ir::AttrMap queue = dtypes;
+    queue["shared_name"] = std::string("q");
+    add("QueueDequeue", {add("Queue", {}, queue, "q", "/task:1")}, dtypes, "wait");
+  }
+};
+
+class JobLeaseTest : public ::testing::TestWithParam<ClusterKind> {
+ protected:
+  Result<std::unique_ptr<service::Session>> make(const service::JobOptions& job, int task) {
+    service::SessionOptions options = patient();
+    options.job = job;
+    return service::Session::create(cluster_.target(task), model_.graph(), options);
+  }
+  std::unique_ptr<service::Session> session(const service::JobOptions& job, int task) {
+    auto made = make(job, task);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? *std::move(made) : nullptr;
+  }
+  std::vector<std::string> jobs() {
+    std::vector<std::string> out;
+    for (const service::TaskReport& report : (*client_)->ask(std::chrono::seconds(60))) {
+      for (const service::RunningJob& job : report.jobs) {
+        out.push_back(job.holder.name + " of " + job.holder.user);
+      }
+    }
+    return out;
+  }
+  static float read(service::Session* session) {
+    const auto got = session->run({}, {"read"});
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? floats((*got)[0])[0] : -1;
+  }
+
+  const TestCluster cluster_{3, GetParam()};
+  const SharedModel model_;
+  const Result<std::unique_ptr<service::StatusClient>> client_ =
+      service::StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
+};
+INSTANTIATE_TEST_SUITE_P(Over, JobLeaseTest,
+                         ::testing::Values(ClusterKind{cluster::Protocol::kGrpc},
+                                           ClusterKind{cluster::Protocol::kGrpcPlusPlus},
+                                           ClusterKind{cluster::Protocol::kStarServer},
+                                           ClusterKind{cluster::Protocol::kStarServerLite},
+                                           ClusterKind{cluster::Protocol::kStarServer, 3}),
+                         kind_name);
+
+TEST_P(JobLeaseTest, one_job_of_a_name_runs_whatever_its_master_is) {
+  auto first = session({.name = "a", .user = "alice"}, 1);
+  const auto other = session({.name = "b", .user = "bob"}, 0);
+  EXPECT_THAT(jobs(), ElementsAre("a of alice", "b of bob"));
+  for (const int task : {0, 1, 2}) {
+    const Status refused = make({.name = "a", .user = "bob"}, task).status();
+    EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists) << refused;
+    EXPECT_THAT(base::message_of(refused), AllOf(HasSubstr("the job 'a' is run by alice on host "),
+                                                 HasSubstr(" since 20"), HasSubstr("--take-over")));
+  }
+  ASSERT_TRUE(first->run({}, {}, {"init"}).ok());
+  EXPECT_EQ(read(other.get()), 0);
+  ASSERT_TRUE(first->close().ok());
+  EXPECT_THAT(jobs(), ElementsAre("b of bob"));
+  EXPECT_NE(session({.name = "a", .user = "bob"}, 2), nullptr);
+}
+
+TEST_P(JobLeaseTest, nothing_of_a_job_that_was_taken_over_changes_anything) {
+  const auto first = session({.name = "a", .user = "alice"}, 1);
+  ASSERT_TRUE(first->run({}, {}, {"init"}).ok());
+  std::future<Status> waits =
+      std::async(std::launch::async, [&] { return first->run({}, {}, {"wait"}).status(); });
+  std::atomic<int> done = 0;
+  std::future<Status> adds = std::async(std::launch::async, [&] {
+    const service::RunOptions options = {.waits_for_pushes = true};
+    while (true) {
+      const Status added = first->run({}, {}, {"add"}, options).status();
+      if (!added.ok()) return added;
+      ++done;
+    }
+  });
+  ASSERT_TRUE(eventually([&] { return done > 3; }));
+  const auto second = session({.name = "a", .take_over = true, .user = "bob"}, 0);
+  const float then = read(second.get());
+  const auto is_told = [](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(base::message_of(status), HasSubstr("the job 'a' was taken over by bob on host"));
+  };
+  is_told(adds.get());
+  is_told(waits.get());
+  is_told(first->run({}, {}, {"add"}).status());
+  is_told(first->extend(model_.graph()));
+  EXPECT_EQ(read(second.get()), then);
+  // The last of them may have been done without an answer.
+  EXPECT_GE(then, static_cast<float>(done));
+  EXPECT_LE(then, static_cast<float>(done + 1));
+  EXPECT_THAT(jobs(), ElementsAre("a of bob"));
+  // Its own end is nothing to the other one.
+  EXPECT_TRUE(first->close().ok());
+  EXPECT_THAT(jobs(), ElementsAre("a of bob"));
+  EXPECT_EQ(make({.name = "a", .user = "carol"}, 1).status().code(), StatusCode::kAlreadyExists);
+}
+
+TEST_P(JobLeaseTest, all_sessions_of_a_lease_end_with_it_and_no_other_begins) {
+  cluster::ClusterSpec spec = cluster_.options().cluster;
+  const auto take = [&](const std::string& user, bool take_over) {
+    return service::JobLease::create(spec, {.name = "a", .take_over = take_over, .user = user},
+                                     patient());
+  };
+  const auto lease = take("alice", false);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  EXPECT_EQ(take("bob", false).status().code(), StatusCode::kAlreadyExists);
+  service::SessionOptions options = patient();
+  options.lease = (*lease)->number();
+  std::vector<std::unique_ptr<service::Session>> sessions;
+  const auto make_at = [&](int task) {
+    return service::Session::create(cluster_.target(task), model_.graph(), options);
+  };
+  for (const int task : {0, 1, 2}) {
+    auto made = make_at(task);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_TRUE((*made)->run({}, {}, {"init"}).ok());
+    sessions.push_back(*std::move(made));
+  }
+  EXPECT_TRUE((*lease)->is_held());
+  const auto taken = take("bob", true);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  for (const auto& session : sessions) {
+    const Status told = session->run({}, {"read"}).status();
+    EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition) << told;
+  }
+  EXPECT_TRUE(eventually([&] { return !(*lease)->is_held(); }));
+  for (const int task : {0, 1, 2}) {
+    const Status refused = make_at(task).status();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused;
+    EXPECT_THAT(base::message_of(refused), HasSubstr("taken over by bob"));
+  }
+}
+
+/// As its connection is what goes when it is killed or its host is cut off.
+TEST_P(JobLeaseTest, ends_with_the_connection_of_its_program) {
+  const auto stub = v1::Master::NewStub(
+      grpc::CreateChannel(cluster_.target(0).substr(7), grpc::InsecureChannelCredentials()));
+  v1::CreateSessionRequest request;
+  request.set_version(service::kSessionVersion);
+  request.set_graph(ir::to_text(ir::Graph()));
+  to_proto(*service::job_holder({.name = "a", .user = "alice"}),
+           request.mutable_job()->mutable_holder());
+  v1::CreateSessionReply reply;
+  grpc::ClientContext making;
+  ASSERT_TRUE(stub->CreateSession(&making, request, &reply).ok());
+  EXPECT_EQ(reply.lease(), reply.session());
+  v1::KeepSessionAliveRequest alive;
+  alive.set_session(reply.session());
+  grpc::ClientContext kept;
+  std::promise<void> let_go;
+  std::thread holder([&] {
+    v1::KeepSessionAliveReply ignored;
+    static_cast<void>(stub->KeepSessionAlive(&kept, alive, &ignored).ok());
+    let_go.set_value();
+  });
+  EXPECT_THAT(jobs(), ElementsAre("a of alice"));
+  EXPECT_EQ(make({.name = "a"}, 1).status().code(), StatusCode::kAlreadyExists);
+  // Until it has come to the server, cancelling ends nothing there.
+  kept.TryCancel();
+  let_go.get_future().wait();
+  holder.join();
+  EXPECT_TRUE(eventually([&] { return jobs().empty(); }, 30));
+  const auto next = session({.name = "a", .user = "bob"}, 1);
+  EXPECT_TRUE(next->run({}, {}, {"init"}).ok());
+}
+
+TEST(JobLease, is_asked_for_with_a_name_and_ended_with_a_reason) {
+  const auto server = local_server();
+  const auto stub = v1::Master::NewStub(
+      grpc::CreateChannel(server->target().substr(7), grpc::InsecureChannelCredentials()));
+  v1::CreateSessionRequest request;
+  request.set_version(service::kSessionVersion);
+  request.set_graph(ir::to_text(ir::Graph()));
+  request.mutable_job();
+  v1::CreateSessionReply reply;
+  grpc::ClientContext making;
+  EXPECT_EQ(stub->CreateSession(&making, request, &reply).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  v1::EndLeaseRequest end;
+  end.set_lease(7);
+  end.mutable_why();
+  v1::EndLeaseReply ended;
+  grpc::ClientContext ending;
+  EXPECT_EQ(stub->EndLease(&ending, end, &ended).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(JobLease, names_are_checked_before_anybody_is_asked) {
+  const auto server = local_server();
+  Model model;
+  model.constant({1});
+  service::SessionOptions options = patient();
+  for (const std::string& name : {std::string("a\nb"), std::string(257, 'a')}) {
+    options.job.name = name;
+    EXPECT_EQ(service::Session::create(server->target(), model.graph(), options).status().code(),
+              StatusCode::kInvalidArgument);
+  }
+  options.job.name = std::string(256, 'a');
+  EXPECT_TRUE(service::Session::create(server->target(), model.graph(), options).ok());
+}
+
+}  // namespace
+}  // namespace sidereal::app

@@ -1,0 +1,156 @@
+#include "sidereal/data/feeder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <string>
+
+#include "sidereal/data/testing/files.h"
+
+namespace sidereal::data {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kAsk = "read question\n";
+
+/// The line of a shell that answers: a frame of a kind, and what it says.
+std::string answer(char kind, const std::string& body) {
+  std::string line = "printf '";
+  line += kind;
+  const auto escapes = std::count(body.begin(), body.end(), '\\');
+  char size[8];
+  snprintf(size, sizeof(size), "\\%03o", static_cast<unsigned>(body.size() - escapes));
+  line += size;
+  for (int i = 0; i < 11; ++i) line += "\\000";
+  return line + "%b' '" + body + "'\n";
+}
+
+/// Feeders of these tests are scripts that say what they are told to, whatever they are asked.
+class FeederTest : public testing::Test {
+ protected:
+  ~FeederTest() override { unsetenv("SIDEREAL_PYTHON"); }
+
+  void say(const std::string& lines) {
+    const std::string path = folder_.write("feeder", "#!/bin/sh\n" + begin_ + lines);
+    ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+    // Another environment, so that no feeder of before is taken.
+    setenv("SIDEREAL_PYTHON", path.c_str(), 1);
+    setenv("FEEDER_TEST", std::to_string(++count_).c_str(), 1);
+  }
+
+  static Result<std::string> text(const Feed& feed, const std::atomic<bool>* stop = nullptr) {
+    SR_ASSIGN_OR_RETURN(auto source, fed_bytes(feed, stop));
+    std::string all;
+    std::string part(3, '\0');
+    while (true) {
+      SR_ASSIGN_OR_RETURN(const size_t n, source->read(part));
+      if (n == 0) return all;
+      all.append(part, 0, n);
+    }
+  }
+  static Result<std::string> text() { return text({.path = "s3://b/x"}); }
+
+  [[nodiscard]] size_t begun() const {
+    std::ifstream file(folder_.path("begun"));
+    return static_cast<size_t>(std::count(std::istreambuf_iterator<char>(file), {}, '\n'));
+  }
+
+  TestFolder folder_;
+  std::string begin_ = "echo >> '" + folder_.path("begun") + "'\n";
+  static inline int count_ = 0;
+};
+
+const std::string kOpened = kAsk + answer('R', "{\"size\": 9}");
+
+TEST_F(FeederTest, TextComesInPieces) {
+  say(kOpened + kAsk + answer('D', "one\\n") + kAsk + answer('D', "two\\n") + kAsk +
+      answer('E', "") + kAsk);
+  EXPECT_EQ(*text(), "one\ntwo\n");
+}
+
+TEST_F(FeederTest, OneThatEndsIsAnError) {
+  for (const std::string& lines :
+       {std::string("exit 0\n"), kOpened, kOpened + kAsk + answer('D', "one\\n"),
+        kOpened + kAsk + "printf 'D\\000\\000'\n"}) {
+    say(lines);
+    const auto found = text();
+    EXPECT_EQ(found.status().code(), StatusCode::kUnavailable) << lines;
+    EXPECT_THAT(base::message_of(found.status()), HasSubstr("s3://b/x: the process that reads it"));
+  }
+}
+
+TEST_F(FeederTest, WhatIsNoAnswerIsAnError) {
+  for (const std::string& lines :
+       {std::string(kAsk) + "printf 'Python 2 is not for this'\n" + kAsk,
+        kAsk + answer('R', "{}") + kAsk, kAsk + answer('R', "[") + kAsk}) {
+    say(lines);
+    const auto found = text();
+    EXPECT_EQ(found.status().code(), StatusCode::kInternal) << lines;
+    EXPECT_THAT(base::message_of(found.status()), HasSubstr("SIDEREAL_PYTHON"));
+  }
+}
+
+TEST_F(FeederTest, ErrorsHaveTheirCodes) {
+  say(kAsk + answer('X', "NOT_FOUND\\ns3://b/x: there is no such file") + kAsk);
+  const auto found = text();
+  EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(base::message_of(found.status()), "s3://b/x: there is no such file");
+}
+
+TEST_F(FeederTest, SilenceEnds) {
+  say(kOpened + kAsk + kAsk);
+  const auto found = text({.path = "s3://b/x", .silence = milliseconds(150)});
+  EXPECT_EQ(found.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(base::message_of(found.status()), HasSubstr("s3://b/x: nothing came for 0.15 s"));
+}
+
+TEST_F(FeederTest, StoppingEndsWaiting) {
+  say(kOpened + kAsk + kAsk);
+  std::atomic<bool> stop = false;
+  auto found = std::async(std::launch::async, [&] { return text({.path = "s3://b/x"}, &stop); });
+  stop = true;
+  EXPECT_EQ(found.get().status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(FeederTest, IsKeptWhileTheEnvironmentStays) {
+  say("while read question; do\n" + answer('R', "7") + "done\n");
+  EXPECT_EQ(*fed_size("s3://b/x"), 7);
+  EXPECT_EQ(*fed_size("s3://b/y"), 7);
+  EXPECT_EQ(begun(), 1U);
+  setenv("FEEDER_TEST", "other", 1);
+  EXPECT_EQ(*fed_size("s3://b/x"), 7);
+  EXPECT_EQ(begun(), 2U);
+}
+
+TEST_F(FeederTest, IsKeptAfterErrorsOfFiles) {
+  say("while read question; do\n" + answer('X', "NOT_FOUND\\nthere is no such file") + "done\n");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(text().status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(fed_size("s3://b/x").status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(begun(), 1U);
+}
+
+TEST_F(FeederTest, ListsFiles) {
+  say(kAsk + answer('R', "[\"s3://b/1\", \"s3://b/2\"]") + kAsk);
+  EXPECT_THAT(*fed_list("s3://b/*"), ElementsAre("s3://b/1", "s3://b/2"));
+  say(kAsk + answer('R', "[]") + kAsk);
+  EXPECT_EQ(fed_list("s3://b/*").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(FeederTest, AProgramThatIsNotThereIsNamed) {
+  setenv("SIDEREAL_PYTHON", "/nowhere/python", 1);
+  const auto found = text();
+  EXPECT_EQ(found.status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(base::message_of(found.status()), HasSubstr("'/nowhere/python' cannot be started"));
+}
+
+}  // namespace
+}  // namespace sidereal::data

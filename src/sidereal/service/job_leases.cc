@@ -1,0 +1,154 @@
+#include "sidereal/service/job_leases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "sidereal/base/check.h"
+
+namespace sidereal::service {
+
+namespace {
+
+/// Jobs whose programs have died that are remembered: more names than that are not used again.
+constexpr int64_t kLeftMax = 256;
+/// Numbers that EndedLately has.
+constexpr size_t kEndedMax = 4096;
+
+int64_t now_s() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Status refusal(const RunningJob& job) {
+  return base::already_exists(
+      "the job '{}' is run by {} since {}: wait until it has ended, give this one another name "
+      "(--name, name=), or end that one (--take-over, take_over=True)",
+      job.holder.name, to_string(job.holder), time_text(job.since_s));
+}
+
+Status taken_over(const JobHolder& by) {
+  return base::failed_precondition(
+      "the job '{}' was taken over by {} at {}: what this program had begun of it has ended",
+      by.name, to_string(by), time_text(now_s()));
+}
+
+}  // namespace
+
+Status JobLeases::grant(const JobHolder& wanted, bool take_over, uint64_t lease,
+                        const EndElsewhere& end_elsewhere) {
+  uint64_t before = 0;
+  bool had_left = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_name_.find(wanted.name);
+    if (found == by_name_.end()) {
+      by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
+      return {};
+    }
+    Entry& entry = found->second;
+    if (entry.successor) {
+      return base::already_exists("the job '{}' is just being taken over by {}; try again",
+                                  wanted.name, to_string(*entry.successor));
+    }
+    if (!entry.has_left && !take_over) return refusal(entry.job);
+    entry.successor = wanted;
+    before = entry.lease;
+    had_left = entry.has_left;
+  }
+  end_elsewhere(before, had_left
+                            ? base::aborted("the program of the job '{}' has gone", wanted.name)
+                            : taken_over(wanted));
+  const std::lock_guard lock(mutex_);
+  by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
+  return {};
+}
+
+void JobLeases::ended(uint64_t lease, bool is_orderly) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(by_name_.begin(), by_name_.end(),
+                                  [&](const auto& one) { return one.second.lease == lease; });
+  // One with a successor is the successor's to replace.
+  if (found == by_name_.end() || found->second.successor) return;
+  if (is_orderly) {
+    by_name_.erase(found);
+    return;
+  }
+  found->second.has_left = true;
+  found->second.left = ++left_;
+  forget_some_that_left();
+}
+
+void JobLeases::forget_some_that_left() {
+  const auto left = std::count_if(by_name_.begin(), by_name_.end(),
+                                  [](const auto& one) { return one.second.has_left; });
+  if (left <= kLeftMax) return;
+  const auto oldest =
+      std::min_element(by_name_.begin(), by_name_.end(), [](const auto& a, const auto& b) {
+        return std::pair(!a.second.has_left, a.second.left) <
+               std::pair(!b.second.has_left, b.second.left);
+      });
+  if (!oldest->second.successor) by_name_.erase(oldest);
+}
+
+std::vector<RunningJob> JobLeases::running() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<RunningJob> out;
+  for (const auto& [name, entry] : by_name_) {
+    if (!entry.has_left) out.push_back(entry.job);
+  }
+  return out;
+}
+
+void EndedLately::add(uint64_t number, const Status& why) {
+  if (!why_.try_emplace(number, why).second) return;
+  in_turn_.push_back(number);
+  if (in_turn_.size() <= kEndedMax) return;
+  why_.erase(in_turn_.front());
+  in_turn_.pop_front();
+}
+
+Status EndedLately::why(uint64_t number) const {
+  const auto found = why_.find(number);
+  return found == why_.end() ? Status() : found->second;
+}
+
+Status LeasedSessions::join(uint64_t lease, uint64_t session) {
+  if (lease == 0) return {};
+  const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(ended_.why(lease));
+  open_[lease].insert(session);
+  return {};
+}
+
+void LeasedSessions::leave(uint64_t lease, uint64_t session) {
+  if (lease == 0) return;
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(lease);
+  if (found == open_.end()) return;
+  found->second.erase(session);
+  if (found->second.empty()) open_.erase(found);
+}
+
+Status LeasedSessions::check(uint64_t lease) const {
+  const std::lock_guard lock(mutex_);
+  return ended_.why(lease);
+}
+
+void LeasedSessions::end(uint64_t lease, const Status& why) {
+  SR_CHECK(!why.ok());
+  const std::lock_guard lock(mutex_);
+  ended_.add(lease, why);
+}
+
+std::vector<uint64_t> LeasedSessions::take_open(uint64_t lease) {
+  const std::lock_guard lock(mutex_);
+  const auto open = open_.extract(lease);
+  if (open.empty()) return {};
+  return {open.mapped().begin(), open.mapped().end()};
+}
+
+}  // namespace sidereal::service
