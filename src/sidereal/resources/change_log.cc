@@ -40,6 +40,10 @@ void ChangeLog::close() {
   manager_ = nullptr;
   for (const TableSource& source : tables_) source.table->stop_noting();
   tables_.clear();
+  for (const Source& source : sources_) {
+    const std::shared_ptr<Variable> variable = source.variable.lock();
+    if (variable != nullptr && variable->log() == this) variable->log_to(nullptr, 0);
+  }
   sources_.clear();
   free_.clear();
   pending_.clear();

@@ -80,7 +80,7 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   [[nodiscard]] Result<std::vector<Bytes>> read(const LogPosition& after, size_t bytes_max) const;
 
   /// Notes what changes of `variable`, which belongs to the lane; the next entry has all of it, if
-  /// `is_new`. Does nothing where it does that already.
+  /// `is_new`. Does nothing where it does that already, and for one that `manager` has not.
   void watch(const std::shared_ptr<Variable>& variable, bool is_new);
 
   /// Makes a cut; everything that is on the lane, as of that.

@@ -38,17 +38,23 @@ constexpr size_t kMany = size_t{1} << 30;
 /// Lanes whose logs are open, all on the thread of the test.
 class LoggedLanes final : public Lanes {
  public:
-  explicit LoggedLanes(int count) : logs(static_cast<size_t>(count)) {}
+  explicit LoggedLanes(int count)
+      : opened_(static_cast<size_t>(count)), logs_(static_cast<size_t>(count)) {}
   bool post(int /*lane*/, std::function<void()> fn) override {
     posted.push_back(std::move(fn));
     return true;
   }
-  ChangeLog* log(int lane) override { return logs[static_cast<size_t>(lane)].get(); }
+  [[nodiscard]] std::span<ChangeLog* const> logs(int lane) const override {
+    const auto index = static_cast<size_t>(lane);
+    return {&logs_[index], logs_[index] == nullptr ? size_t{0} : size_t{1}};
+  }
+  [[nodiscard]] ChangeLog* log(int lane) const { return logs_[static_cast<size_t>(lane)]; }
   void open(Manager* manager, size_t bytes_max, uint64_t incarnation = kIncarnation) {
     const auto group = std::make_shared<LogGroup>(incarnation);
-    for (size_t i = 0; i < logs.size(); ++i) {
-      logs[i] =
+    for (size_t i = 0; i < opened_.size(); ++i) {
+      opened_[i] =
           ChangeLog::open({.lane = static_cast<int>(i), .bytes_max = bytes_max}, group, manager);
+      logs_[i] = opened_[i].get();
     }
   }
   void run_one() {
@@ -57,8 +63,11 @@ class LoggedLanes final : public Lanes {
     fn();
   }
 
-  std::vector<std::shared_ptr<ChangeLog>> logs;
   std::deque<std::function<void()>> posted;
+
+ private:
+  std::vector<std::shared_ptr<ChangeLog>> opened_;
+  std::vector<ChangeLog*> logs_;
 };
 
 /// What a variable or table is, for comparisons.

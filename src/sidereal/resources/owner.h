@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 /// Which lane of a task has what it alone may read and change.
@@ -17,8 +18,8 @@ class Lanes {
   /// Runs `fn` on lane `lane` soon, between its steps, in the order in which a thread says it.
   /// False once the lane is stopping; then `fn` never runs.
   virtual bool post(int lane, std::function<void()> fn) = 0;
-  /// The change log of a lane; nullptr: nobody reads any. Thread: that lane.
-  virtual ChangeLog* log(int lane);
+  /// The change logs of a lane that are read, each of other variables. Thread: that lane.
+  [[nodiscard]] virtual std::span<ChangeLog* const> logs(int lane) const;
 };
 
 /// The lane that a group of variables belongs to: those that some op changes together.

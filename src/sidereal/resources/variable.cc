@@ -196,8 +196,9 @@ void Variable::renew_with(Tensor value) {
   bytes_.store(static_cast<int64_t>(value_.now_.nbytes()), std::memory_order_relaxed);
   if (log() != nullptr) return value_.watch_->log_all();
   if (owner_ == nullptr) return;
-  ChangeLog* const of_lane = owner_->lanes()->log(owner_->lane());
-  if (of_lane != nullptr) of_lane->watch(shared_from_this(), /*is_new=*/true);
+  for (ChangeLog* const of_lane : owner_->lanes()->logs(owner_->lane())) {
+    of_lane->watch(shared_from_this(), /*is_new=*/true);
+  }
 }
 
 void Variable::log_to(std::shared_ptr<ChangeLog> log, size_t source) {
