@@ -136,7 +136,7 @@ class Tables:
             session.run(self.train, {self.ids: self._random.integers(0, ROWS, 20)})
 
     def now(self, session: Any) -> np.ndarray:
-        return np.asarray(session.run(tf.convert_to_tensor(self.table)))
+        return np.concatenate(session.run(list(self.table)))
 
 
 def test_a_follower_is_what_was_trained(cluster: Cluster, tmp_path: Path) -> None:

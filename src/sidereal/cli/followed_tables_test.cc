@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 namespace sidereal::cli {
 namespace {
 
@@ -17,12 +15,13 @@ using ::testing::HasSubstr;
 /// [rows, 2], whose elements count from `first` on.
 Tensor table_of(int64_t rows, float first) {
   Tensor out = Tensor::empty(DType::kFloat32, Shape{rows, 2});
-  std::iota(out.data<float>(), out.data<float>() + rows * 2, first);
+  for (float& x : out.data<float>()) x = first++;
   return out;
 }
 
 std::vector<float> elements(const Tensor& table) {
-  return {table.data<float>(), table.data<float>() + table.num_elements()};
+  const auto all = table.data<float>();
+  return {all.begin(), all.end()};
 }
 
 TEST(FollowedTablesTest, SlotsAreLeftOut) {
