@@ -89,7 +89,8 @@ set(SIDEREAL_MAY_USE_task
     base config metrics sys cluster tensor program resources lane wire transport ports exec data)
 set(SIDEREAL_MAY_USE_master
     base cluster tensor kernels ir ops passes partition program exec task data)
-set(SIDEREAL_MAY_USE_service base metrics sys security cluster tensor ir passes ports task master)
+set(SIDEREAL_MAY_USE_service
+    base metrics sys security cluster tensor resources ir passes ports task master)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops passes partition program
     resources lane wire transport scrape coord ports exec data dataset task master service)

@@ -240,6 +240,48 @@ TEST_F(Hostile, holds_on_a_task_say_who_they_are_first) {
   static_cast<void>(stream->Finish());
 }
 
+TEST_F(Hostile, followers_that_make_no_sense_are_refused) {
+  v1::FollowRequest head;
+  head.mutable_head()->set_version(service::kSessionVersion);
+  head.mutable_head()->set_task("/job:w/replica:0/task:0");
+  v1::FollowRequest taken;
+  taken.set_taken(std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(follow({taken}).error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(follow({head, head}).error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(follow({head, taken, taken}).ok());
+  v1::FollowRequest other = head;
+  other.mutable_head()->set_version(-1);
+  EXPECT_EQ(follow({other}).error_code(), StatusCode::FAILED_PRECONDITION);
+  other = head;
+  other.mutable_head()->set_task("/job:ps/replica:0/task:0");
+  EXPECT_EQ(follow({other}).error_code(), StatusCode::FAILED_PRECONDITION);
+  other = head;
+  other.mutable_head()->set_window_bytes(-1);
+  EXPECT_EQ(follow({other}).error_code(), StatusCode::INVALID_ARGUMENT);
+  // Where there is nothing to follow is said as an answer: it may be there later.
+  const auto answer = [&](const v1::FollowRequest& request) {
+    grpc::ClientContext context;
+    const auto stream = worker_->FollowChanges(&context);
+    v1::FollowReply reply;
+    EXPECT_TRUE(stream->Write(request));
+    EXPECT_TRUE(stream->Read(&reply));
+    context.TryCancel();
+    static_cast<void>(stream->Finish());
+    return reply.failure().code();
+  };
+  EXPECT_EQ(answer(head), 0);
+  for (const int lane : {-1, 1000}) {
+    other = head;
+    other.mutable_head()->set_lane(lane);
+    EXPECT_EQ(answer(other), StatusCode::INVALID_ARGUMENT);
+  }
+  for (const std::string group : {"*", "nobody"}) {
+    other = head;
+    other.mutable_head()->set_state_group(group);
+    EXPECT_EQ(answer(other), StatusCode::NOT_FOUND);
+  }
+}
+
 TEST_F(Hostile, parts_of_steps_that_make_no_sense_are_refused) {
   v1::ProgramRequest head;
   head.mutable_head()->set_session(1);

@@ -175,6 +175,11 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
   run[0].mutable_head()->set_feeds(1);
   run[1].mutable_piece()->set_bytes(4);
   run[2].set_cancel(true);
+  std::vector<v1::FollowRequest> follow(2);
+  follow[0].mutable_head()->set_version(service::kSessionVersion);
+  follow[0].mutable_head()->set_task(server_->task());
+  follow[0].mutable_head()->set_window_bytes(1000);
+  follow[1].set_taken(10);
   v1::RecvTensorsRequest receive;
   for (int i = 0; i < 3; ++i) receive.add_keys()->set_edge(i);
   for (int i = 0; i < 1000; ++i) {
@@ -182,6 +187,8 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
     say(&attaching, worker_->Attach(&attaching), attach);
     grpc::ClientContext running;
     say(&running, worker_->RunProgram(&running), run);
+    grpc::ClientContext following;
+    say(&following, worker_->FollowChanges(&following), follow);
     grpc::ClientContext receiving;
     receiving.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(2));
     static_cast<void>(worker_->RecvTensors(&receiving, mutate_.changed(receive))->Finish());

@@ -31,7 +31,7 @@ class MadeOnce final : public Kernel {
     SR_ASSIGN_OR_RETURN(const bool is_due, found->changes_made()->is_due(closure, change));
     if (!is_due) return give_now(c, *found);
     SR_RETURN_IF_ERROR(change_->run(c));
-    found->changes_made()->note(closure, change);
+    found->note_made(closure, change);
     return {};
   }
 

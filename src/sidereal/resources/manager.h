@@ -56,7 +56,10 @@ class Manager {
   Result<std::shared_ptr<T>> find_or_create(std::string_view name, Make make) {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<Resource>& slot = resources_[std::string(name)];
-    if (slot == nullptr) slot = make();
+    if (slot == nullptr) {
+      slot = make();
+      ++made_;
+    }
     SR_RETURN_IF_ERROR(check_kind(*slot, name, T::kKind));
     return std::static_pointer_cast<T>(slot);
   }
@@ -71,6 +74,8 @@ class Manager {
   /// How many times resources were forgotten: what was found before is there yet while this does
   /// not change. To be read before what is to be remembered is looked for.
   [[nodiscard]] uint64_t forgotten() const { return forgotten_.load(std::memory_order_acquire); }
+  /// How many were made so far: none are new while this does not change.
+  [[nodiscard]] uint64_t made() const { return made_.load(std::memory_order_acquire); }
   /// Bytes of all of them.
   [[nodiscard]] int64_t bytes() const;
 
@@ -91,6 +96,7 @@ class Manager {
   absl::flat_hash_map<std::string, std::shared_ptr<Resource>> resources_;
   std::atomic<uint64_t> changes_ = 0;    // Changed with mutex_.
   std::atomic<uint64_t> forgotten_ = 0;  // Changed with mutex_.
+  std::atomic<uint64_t> made_ = 0;       // Changed with mutex_.
 };
 
 }  // namespace sidereal::resources

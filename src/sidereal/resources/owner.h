@@ -3,10 +3,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 
 /// Which lane of a task has what it alone may read and change.
 namespace sidereal::resources {
+
+class ChangeLog;
 
 /// The lanes of a task, as seen by what belongs to one of them. Thread: any.
 class Lanes {
@@ -15,6 +18,8 @@ class Lanes {
   /// Runs `fn` on lane `lane` soon, between its steps, in the order in which a thread says it.
   /// False once the lane is stopping; then `fn` never runs.
   virtual bool post(int lane, std::function<void()> fn) = 0;
+  /// The change logs of a lane that are read, each of other variables. Thread: that lane.
+  [[nodiscard]] virtual std::span<ChangeLog* const> logs(int lane) const;
 };
 
 /// The lane that a group of variables belongs to: those that some op changes together.
@@ -28,9 +33,11 @@ class Owner : public std::enable_shared_from_this<Owner> {
   [[nodiscard]] Lanes* lanes() const { return lanes_; }
   [[nodiscard]] int lane() const { return group()->lane_.load(std::memory_order_acquire); }
   /// Gives the group to another lane. Thread: the lane that it belongs to.
-  void give_to(int lane) { group()->lane_.store(lane, std::memory_order_release); }
+  void give_to(int lane);
   /// Makes one group of two. Thread: the lane that both belong to.
   void join(Owner* other);
+  /// Whether both are of one group.
+  [[nodiscard]] bool is_one_with(const Owner& other) const { return group() == other.group(); }
 
  private:
   /// Who speaks for the group.

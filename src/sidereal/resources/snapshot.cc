@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "sidereal/resources/change_log.h"
 #include "sidereal/tensor/dtype.h"
 
 namespace sidereal::resources {
@@ -187,13 +188,16 @@ int64_t Snapshot::read(int64_t rows_max, const Rows& value, std::byte* to, int64
   return done;
 }
 
-void ValueWatch::before_change(std::span<const int64_t> rows, const Rows& now) {
+void ValueWatch::before_change(std::span<const int64_t> rows, const Rows& now, size_t size) {
   if (tracks_ && !all_changed_) {
     if (changed_.rows() == now.count) {
       for (const int64_t row : rows) changed_.add(row);
     } else {
       all_changed_ = true;
     }
+  }
+  if (log_ != nullptr) {
+    log_->note_rows(source_, rows, now.count, static_cast<size_t>(now.width) * size);
   }
   if (snapshots_.empty()) return;
   for_each_snapshot([&](Snapshot& snapshot) { snapshot.copy_out(rows, now); });
@@ -205,6 +209,19 @@ void ValueWatch::lose() {
   });
   snapshots_.clear();
   tracks_ = false;
+  if (log_ != nullptr) log_->note_gone(source_);
+  log_ = nullptr;
+}
+
+void ValueWatch::log_to(std::shared_ptr<ChangeLog> log, size_t source) {
+  log_ = std::move(log);
+  source_ = source;
+}
+
+void ValueWatch::log_all() { log_->note_all(source_); }
+
+void ValueWatch::log_made(const NotedChange& made) {
+  if (log_ != nullptr) log_->note_made(source_, made);
 }
 
 void ValueWatch::track(uint64_t cut, int64_t rows) {

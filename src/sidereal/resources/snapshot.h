@@ -15,6 +15,9 @@
 
 namespace sidereal::resources {
 
+class ChangeLog;
+struct NotedChange;
+
 /// Where the rows of a value are: row r is `width` elements from `at` + r * `stride` on. A scalar
 /// is one row of one element. Value type.
 struct Rows {
@@ -129,16 +132,17 @@ class Snapshot {
   Status failure_;  // Why it cannot be read any more.
 };
 
-/// What is done before a value changes: for snapshots, and to know what has changed since the last
-/// one. Internal to resources. Thread: as the value.
+/// What is done before a value changes: for snapshots, to know what has changed since the last
+/// one, and for the change log of its lane. Internal to resources. Thread: as the value.
 class ValueWatch {
  public:
-  /// Rows of a value that has `now` are going to change; none named: any of them, or the shape.
-  void before_change(std::span<const int64_t> rows, const Rows& now);
+  /// Rows of a value that has `now`, whose elements have `size` bytes, are going to change.
+  void before_change(std::span<const int64_t> rows, const Rows& now, size_t size);
   /// The same of all; `value` gives what the value is, as a tensor that does not change with it.
   template <class Get>
   void before_change_of_all(const Get& value) {
     if (tracks_) all_changed_ = true;
+    if (log_ != nullptr) log_all();
     for_each_snapshot([&](Snapshot& snapshot) {
       if (!snapshot.held_.defined()) snapshot.held_ = value();
     });
@@ -152,6 +156,12 @@ class ValueWatch {
   /// What has changed since cut `base`; nothing when that is not known.
   [[nodiscard]] std::optional<RowSet> changed_since(std::span<const uint64_t> bases,
                                                     int64_t rows) const;
+
+  /// What changes is noted in `log`, under `source`; nullptr: nowhere.
+  void log_to(std::shared_ptr<ChangeLog> log, size_t source);
+  [[nodiscard]] const ChangeLog* log() const { return log_.get(); }
+  void log_all();
+  void log_made(const NotedChange& made);
 
  private:
   template <class F>
@@ -169,6 +179,8 @@ class ValueWatch {
   bool all_changed_ = false;
   uint64_t cut_ = 0;  // Of which `changed_` is what came after.
   RowSet changed_;
+  std::shared_ptr<ChangeLog> log_;
+  size_t source_ = 0;  // In it.
 };
 
 }  // namespace sidereal::resources

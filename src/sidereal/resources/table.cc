@@ -74,7 +74,13 @@ Status Table::insert(const Tensor& keys, const Tensor& values) {
       tensor::size_of(def_.value) * static_cast<size_t>(def_.row.num_elements());
   const std::lock_guard lock(mutex_);
   for (int64_t i = 0; i < keys.num_elements(); ++i) {
-    rows_[std::string(bytes_at(keys, i, key_bytes))] = bytes_at(values, i, row_bytes);
+    std::string key(bytes_at(keys, i, key_bytes));
+    if (noted_.has_value()) noted_->insert(key);
+    const std::string_view value = bytes_at(values, i, row_bytes);
+    const auto [it, is_new] = rows_.try_emplace(std::move(key));
+    const size_t before = is_new ? 0 : it->first.size() + it->second.size();
+    it->second = value;
+    bytes_ += static_cast<int64_t>(it->first.size() + value.size()) - static_cast<int64_t>(before);
   }
   return {};
 }
@@ -102,7 +108,12 @@ Status Table::remove(const Tensor& keys) {
   const size_t key_bytes = tensor::size_of(def_.key);
   const std::lock_guard lock(mutex_);
   for (int64_t i = 0; i < keys.num_elements(); ++i) {
-    rows_.erase(std::string(bytes_at(keys, i, key_bytes)));
+    std::string key(bytes_at(keys, i, key_bytes));
+    const auto it = rows_.find(key);
+    if (it == rows_.end()) continue;
+    bytes_ -= static_cast<int64_t>(it->first.size() + it->second.size());
+    rows_.erase(it);
+    if (noted_.has_value()) noted_->insert(std::move(key));
   }
   return {};
 }
@@ -125,6 +136,41 @@ std::pair<Tensor, Tensor> Table::contents() const {
   const Shape count{static_cast<int64_t>(all.size())};
   return {from_bytes(def_.key, count, keys),
           from_bytes(def_.value, joined(count, def_.row), values)};
+}
+
+void Table::start_noting() {
+  const std::lock_guard lock(mutex_);
+  noted_.emplace();
+}
+
+void Table::stop_noting() {
+  const std::lock_guard lock(mutex_);
+  noted_.reset();
+}
+
+std::optional<Table::Noted> Table::take_noted() {
+  const std::lock_guard lock(mutex_);
+  if (!noted_.has_value() || noted_->empty()) return std::nullopt;
+  std::vector<std::string_view> changed(noted_->begin(), noted_->end());
+  std::sort(changed.begin(), changed.end());
+  std::vector<std::string_view> keys;
+  std::vector<std::string_view> values;
+  std::vector<std::string_view> removed;
+  for (const std::string_view key : changed) {
+    const auto it = rows_.find(std::string(key));
+    if (it == rows_.end()) {
+      removed.push_back(key);
+      continue;
+    }
+    keys.push_back(key);
+    values.push_back(it->second);
+  }
+  const Shape count{static_cast<int64_t>(keys.size())};
+  Noted out{.keys = from_bytes(def_.key, count, keys),
+            .values = from_bytes(def_.value, joined(count, def_.row), values),
+            .removed = from_bytes(def_.key, Shape{static_cast<int64_t>(removed.size())}, removed)};
+  noted_->clear();
+  return out;
 }
 
 }  // namespace sidereal::resources

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -31,6 +34,8 @@ class Table final : public Resource {
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
   [[nodiscard]] const TableDef& def() const { return def_; }
+  /// Of keys and values.
+  [[nodiscard]] int64_t bytes() const override { return bytes_.load(std::memory_order_relaxed); }
 
   /// Sets the values of `keys`; values are keys.shape + row. A key that repeats keeps the last.
   Status insert(const tensor::Tensor& keys, const tensor::Tensor& values);
@@ -42,6 +47,19 @@ class Table final : public Resource {
   /// All keys and their values, in the order of the keys' bytes.
   [[nodiscard]] std::pair<tensor::Tensor, tensor::Tensor> contents() const;
 
+  /// What has changed since something was last taken: keys that are there, with their values, and
+  /// keys that are not, each in the order of their bytes.
+  struct Noted {
+    tensor::Tensor keys;
+    tensor::Tensor values;
+    tensor::Tensor removed;
+  };
+  /// For the one who keeps a copy of it: notes from here on which keys change.
+  void start_noting();
+  void stop_noting();
+  /// Nothing, when no key has changed.
+  std::optional<Noted> take_noted();
+
  private:
   explicit Table(TableDef def) : def_(std::move(def)) {}
 
@@ -50,6 +68,8 @@ class Table final : public Resource {
   const TableDef def_;
   mutable std::mutex mutex_;
   absl::flat_hash_map<std::string, std::string> rows_;  // Bytes of the key to bytes of the value.
+  std::atomic<int64_t> bytes_ = 0;                      // Of these; changes with them.
+  std::optional<absl::flat_hash_set<std::string>> noted_;  // Bytes of keys.
 };
 
 }  // namespace sidereal::resources

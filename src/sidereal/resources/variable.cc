@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "absl/container/inlined_vector.h"
+#include "sidereal/resources/change_log.h"
 
 namespace sidereal::resources {
 
@@ -106,7 +107,7 @@ Rows Variable::Value::own() {
 }
 
 Rows Variable::Value::own(std::span<const int64_t> changed) {
-  if (watch_ != nullptr) watch_->before_change(changed, rows());
+  if (watch_ != nullptr) watch_->before_change(changed, rows(), tensor::size_of(dtype()));
   return own_memory();
 }
 
@@ -193,6 +194,25 @@ void Variable::renew_with(Tensor value) {
   value_.watch_ = std::move(watch);
   value_.now_ = std::move(value);
   bytes_.store(static_cast<int64_t>(value_.now_.nbytes()), std::memory_order_relaxed);
+  if (log() != nullptr) return value_.watch_->log_all();
+  if (owner_ == nullptr) return;
+  for (ChangeLog* const of_lane : owner_->lanes()->logs(owner_->lane())) {
+    of_lane->watch(shared_from_this(), /*is_new=*/true);
+  }
+}
+
+void Variable::log_to(std::shared_ptr<ChangeLog> log, size_t source) {
+  if (value_.watch_ == nullptr) value_.watch_ = std::make_unique<ValueWatch>();
+  value_.watch_->log_to(std::move(log), source);
+}
+
+const ChangeLog* Variable::log() const {
+  return value_.watch_ == nullptr ? nullptr : value_.watch_->log();
+}
+
+void Variable::note_made(const ClosureKey& closure, uint64_t change) {
+  changes_made_.note(closure, change);
+  if (value_.watch_ != nullptr) value_.watch_->log_made({closure, change});
 }
 
 Status Variable::take(Tensor value) {

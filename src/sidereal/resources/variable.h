@@ -138,14 +138,21 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   [[nodiscard]] Staleness* staleness() { return &staleness_; }
   /// Of closures that may be run again. Thread: as the value, of a variable that has an owner.
   [[nodiscard]] ChangesMade* changes_made() { return &changes_made_; }
+  /// As changes_made()->note(), which the change log of its lane has as well.
+  void note_made(const ClosureKey& closure, uint64_t change);
 
  private:
+  friend class ChangeLog;
+
   Variable(VariableDef def, std::shared_ptr<Owner> owner);
 
   [[nodiscard]] Status uninitialized() const;
   /// Keeps other threads away from the value; there are none of one that has an owner.
   [[nodiscard]] std::unique_lock<std::mutex> lock() const;
   void forget_value();
+  /// Where its changes are noted; nullptr: nowhere.
+  void log_to(std::shared_ptr<ChangeLog> log, size_t source);
+  [[nodiscard]] const ChangeLog* log() const;
   void renew_with(tensor::Tensor value);
 
   const VariableDef def_;

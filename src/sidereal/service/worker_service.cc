@@ -12,6 +12,7 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
+#include "sidereal/service/internal/follow_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
 #include "sidereal/service/internal/server_stream.h"
@@ -49,6 +50,7 @@ struct Common {
   std::atomic<bool> draining = false;
   std::atomic<int64_t> parts = 0;
   std::atomic<int64_t> receive_requests = 0;
+  std::atomic<int64_t> followers = 0;
   std::atomic<int64_t> open_keys = 0;
   std::atomic<int64_t> bad_requests = 0;
   std::atomic<int64_t> bytes_sent = 0;
@@ -417,6 +419,15 @@ class WorkerService::Impl final
     } else {
       stream->refuse(stream, base::invalid_argument("the receive request cannot be read"));
     }
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::FollowRequest, v1::FollowReply>* FollowChanges(
+      grpc::CallbackServerContext* call) override {
+    const auto stream = std::make_shared<FollowStream>(
+        common_->task, call, std::shared_ptr<std::atomic<int64_t>>(common_, &common_->followers),
+        std::shared_ptr<std::atomic<int64_t>>(common_, &common_->bad_requests));
+    stream->start(stream);
     return stream.get();
   }
 

@@ -10,6 +10,7 @@
 #include "sidereal/exec/workers.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/sys/posix/posix.h"
+#include "sidereal/task/change_logs.h"
 #include "sidereal/task/origin.h"
 #include "sidereal/task/task_lane.h"
 #include "sidereal/task/task_programs.h"
@@ -160,6 +161,13 @@ class Task::Impl final : private exec::VariableLanes {
     return out;
   }
 
+  Result<std::shared_ptr<ChangesReader>> read_changes(const ChangesWanted& wanted,
+                                                      std::shared_ptr<ChangesSink> sink) {
+    SR_ASSIGN_OR_RETURN(std::shared_ptr<Container> container,
+                        programs_.container(wanted.state_group));
+    return change_logs_.read(wanted, std::move(container), std::move(sink));
+  }
+
   [[nodiscard]] const TaskOptions& options() const { return options_; }
   [[nodiscard]] TaskPrograms& programs() { return programs_; }
 
@@ -174,6 +182,9 @@ class Task::Impl final : private exec::VariableLanes {
   exec::BufferPool* pool(int lane) override { return lanes_[static_cast<size_t>(lane)]->pool(); }
   exec::Workers* workers(int lane) override { return lanes_[static_cast<size_t>(lane)]->workers(); }
   [[nodiscard]] bool are_planned() const override { return can_call_; }
+  [[nodiscard]] std::span<resources::ChangeLog* const> logs(int lane) const override {
+    return lanes_[static_cast<size_t>(lane)]->changes()->logs();
+  }
   int next() override {
     return static_cast<int>(new_variables_++ % static_cast<uint64_t>(options_.lanes));
   }
@@ -196,6 +207,7 @@ class Task::Impl final : private exec::VariableLanes {
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
   std::vector<std::shared_ptr<TaskLane>> lanes_;
+  ChangeLogs change_logs_{&lanes_, options_.incarnation};
 };
 
 std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, const Call& /*call*/,
@@ -268,6 +280,10 @@ void Task::ask(uint64_t step, std::span<const ports::RendezvousKey> keys,
 }
 void Task::withdraw(uint64_t step, const base::RefPtr<Receiver>& receiver) {
   impl_->home(step)->withdraw(step, receiver);
+}
+Result<std::shared_ptr<ChangesReader>> Task::read_changes(const ChangesWanted& wanted,
+                                                          std::shared_ptr<ChangesSink> sink) {
+  return impl_->read_changes(wanted, std::move(sink));
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 metrics::Readings Task::figures() const { return impl_->figures(); }

@@ -57,6 +57,10 @@ struct ProgramCall {
   const exec::StopSignal* stop = nullptr;
 };
 
+class ChangesReader;
+class ChangesSink;
+struct ChangesWanted;
+
 /// Where a session's steps run, and what tasks leave for each other in them: the lane of this
 /// number, modulo how many lanes a task has. Part of the numbers of sessions and of their steps, so
 /// that all tasks say the same.
@@ -287,6 +291,12 @@ class Task {
            const base::RefPtr<Receiver>& receiver);
   /// The peer does not want it any more.
   void withdraw(uint64_t step, const base::RefPtr<Receiver>& receiver);
+
+  /// Has `sink` told of what changes on a lane, until the reader that is returned cancels it or
+  /// `sink` hears of the end. kNotFound and kFailedPrecondition for a group that is not there, or
+  /// not the only one; kInvalidArgument for a lane that is not.
+  Result<std::shared_ptr<ChangesReader>> read_changes(const ChangesWanted& wanted,
+                                                      std::shared_ptr<ChangesSink> sink);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

@@ -249,6 +249,7 @@ void TaskLane::on_lane_stop() {
   }
   async_pushes_->drop();
   ahead_->throw_all_away();
+  changes_.stop(status);
   steps_.clear();
   retired_.clear();
   spare_.clear();

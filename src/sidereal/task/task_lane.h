@@ -16,6 +16,7 @@
 #include "sidereal/lane/lane.h"
 #include "sidereal/metrics/counter.h"
 #include "sidereal/metrics/figures.h"
+#include "sidereal/task/change_logs.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/recent_ids.h"
 #include "sidereal/task/step_state.h"
@@ -56,6 +57,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// What ops on its variables use. Thread: the lane.
   [[nodiscard]] exec::BufferPool* pool() { return &pool_; }
   [[nodiscard]] exec::Workers* workers() { return workers_.get(); }
+  /// Who reads what changes. Thread: the lane.
+  [[nodiscard]] LaneChanges* changes() { return &changes_; }
   void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);
   void end_step(uint64_t step);
@@ -186,6 +189,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   base::RingQueue<base::RefPtr<StepState>> ready_;
   WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
+  LaneChanges changes_{this};
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;
   uint64_t trims_ = 0;                   // So far.

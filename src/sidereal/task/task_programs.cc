@@ -4,6 +4,7 @@
 
 #include "sidereal/metrics/staleness.h"
 #include "sidereal/program/program.h"
+#include "sidereal/task/change_reading.h"
 
 namespace sidereal::task {
 
@@ -219,8 +220,28 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
   for (auto& [key, registered] : session.programs) {
     out.programs[static_cast<size_t>(key.second)].push_back(std::move(registered.program));
   }
-  if (leave(session.state)) out.container = std::move(session.container);
+  if (!leave(session.state)) return out;
+  out.container = std::move(session.container);
+  out.container->ended.store(true, std::memory_order_release);
   return out;
+}
+
+Result<std::shared_ptr<Container>> TaskPrograms::container(const std::string& state_group) const {
+  if (state_group.empty()) return shared_;
+  const std::lock_guard lock(mutex_);
+  if (state_group != kOnlyGroup) {
+    const auto found = groups_.find(state_group);
+    if (found != groups_.end()) return found->second.container;
+    return base::not_found("{} has no sessions of group '{}' now", options_.name, state_group);
+  }
+  if (groups_.size() == 1) return groups_.begin()->second.container;
+  if (groups_.empty()) {
+    return base::not_found("{} has no sessions of any group now", options_.name);
+  }
+  std::string names;
+  for (const auto& [name, group] : groups_) names += (names.empty() ? "" : ", ") + name;
+  return base::failed_precondition("{} has sessions of several groups, say which: {}",
+                                   options_.name, names);
 }
 
 void TaskPrograms::forget_unused() {

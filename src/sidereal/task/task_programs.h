@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,6 +28,7 @@ namespace sidereal::task {
 struct Container {
   resources::Manager manager;
   exec::Environment environment;
+  std::atomic<bool> ended = false;  ///< No session has it any more.
 };
 
 /// A program as one lane runs it: kernels keep scratch. Once bound, the lane's.
@@ -76,6 +78,9 @@ class TaskPrograms {
   /// is, or was registered for another lane.
   Result<base::RefPtr<SessionProgram>> find(uint64_t session, uint64_t program, int lane) const;
 
+  /// That of the sessions that share their state, or of a group: see ChangesWanted. kNotFound, and
+  /// kFailedPrecondition where there are several.
+  [[nodiscard]] Result<std::shared_ptr<Container>> container(const std::string& state_group) const;
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
   /// What all sessions have by name.

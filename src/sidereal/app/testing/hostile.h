@@ -218,6 +218,10 @@ class Hostile : public ::testing::Test {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     return say(worker_->Attach(&context), requests);
   }
+  grpc::Status follow(const std::vector<v1::FollowRequest>& requests) {
+    grpc::ClientContext context;
+    return say(worker_->FollowChanges(&context), requests);
+  }
   grpc::Status receive(const v1::RecvTensorsRequest& request) {
     grpc::ClientContext context;
     const auto stream = worker_->RecvTensors(&context, request);

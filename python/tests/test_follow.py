@@ -1,0 +1,258 @@
+"""`sidereal follow`: files that are what a cluster trains, bit for bit, whatever ends meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from session_servers import PATIENCE_S, PROGRAM, Processes, addresses
+
+import sidereal as sr
+import sidereal.v1 as tf
+
+ROWS, DIM = 3001, 4
+
+pytestmark = pytest.mark.usefixtures("fresh_graph")
+
+
+class Cluster:
+    """Two ps of two lanes and a worker, and who follows them."""
+
+    def __init__(self, protocol: str, *options: Any) -> None:
+        ports = addresses(3)
+        self.jobs = {"ps": ports[:2], "worker": ports[2:]}
+        self._options = ["--protocol", protocol, "--lanes", "2", *options]
+        self.processes = Processes()
+        self._ps = [self._serve("ps", 0), self._serve("ps", 1)]
+        self._serve("worker", 0)
+        self.target = f"grpc://{ports[2]}"
+
+    def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
+        return self.processes.serve(self.jobs, job, task, *self._options)
+
+    def restart_ps(self, task: int) -> None:
+        self.kill_ps(task)
+        self._ps[task] = self._serve("ps", task)
+
+    def kill_ps(self, task: int) -> None:
+        self._ps[task].kill()
+        self._ps[task].wait()
+
+
+@pytest.fixture(params=["grpc", "star_server"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    made = Cluster(request.param)
+    yield made
+    made.processes.end()
+
+
+class Follower:
+    """A running `sidereal follow` with a folder of its own, and what it has said so far."""
+
+    def __init__(self, cluster: Cluster, folder: Path, *options: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.path = folder / "tables.safetensors"
+        words = [
+            PROGRAM, "follow", "--cluster", json.dumps(cluster.jobs), "--out", folder,
+            "--every", "0.1", "--interval", "0.1", "--cut", "2", "--parts", "blocks", *options,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(
+            [str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        cluster.processes.all.append(self.process)
+        self._lines: list[str] = []
+        self._said = threading.Condition()
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._said:
+                self._lines.append(line)
+                self._said.notify_all()
+
+    def said(self) -> str:
+        with self._said:
+            return "".join(self._lines[-200:])
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Asks each time that something was said, which is ten times a second."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_so():
+            with self._said:
+                self._said.wait(deadline - time.monotonic())
+            assert time.monotonic() < deadline, self.said()
+
+    def wait_to_say(self, text: str) -> None:
+        self.wait_until(lambda: any(text in line for line in self._lines))
+
+    def table(self, name: str = "table") -> np.ndarray:
+        return np.array(sr.TableFile(self.path, name).rows)
+
+    def has(self, wanted: np.ndarray, name: str = "table") -> bool:
+        return self.path.exists() and np.array_equal(self.table(name), wanted)
+
+    def wait_for(self, wanted: np.ndarray, name: str = "table") -> None:
+        self.wait_until(lambda: self.has(wanted, name))
+
+    def end(self, how: int) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(PATIENCE_S)
+        self._reading.join(PATIENCE_S)
+        return code
+
+
+class Tables:
+    """A table in two parts with its slots, on two ps, one that is not in parts, and what trains
+    some of their rows."""
+
+    def __init__(self) -> None:
+        with tf.device(tf.train.replica_device_setter(2, worker_device="/job:worker/task:0")):
+            self.step = tf.train.get_or_create_global_step()
+            self.table = tf.get_variable(
+                "table", [ROWS, DIM], partitioner=tf.fixed_size_partitioner(2),
+                initializer=tf.random_uniform_initializer(seed=1),
+            )  # fmt: skip
+            self.other = tf.get_variable("other", [7, 3], initializer=tf.zeros_initializer())
+            self.ids = tf.placeholder(tf.int64, [None])
+            rows = tf.nn.embedding_lookup(self.table, self.ids)
+            some = tf.nn.embedding_lookup(self.other, self.ids % 7)
+            loss = tf.reduce_sum((rows - 1.0) ** 2) + tf.reduce_sum((some - 2.0) ** 2)
+            self.train = tf.train.AdagradOptimizer(0.5).minimize(loss, self.step)
+        self._random = np.random.default_rng(5)
+
+    def push(self, session: Any, times: int = 1) -> None:
+        for _ in range(times):
+            session.run(self.train, {self.ids: self._random.integers(0, ROWS, 20)})
+
+    def now(self, session: Any) -> np.ndarray:
+        return np.concatenate(session.run(list(self.table)))
+
+
+def test_a_follower_is_what_was_trained(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    with tf.Session(cluster.target) as session:
+        # It is there before any variable is.
+        early = Follower(cluster, tmp_path / "early")
+        session.run(tf.global_variables_initializer())
+        tables.push(session, 50)
+        late = Follower(cluster, tmp_path / "late")
+        tables.push(session, 50)
+        wanted, other = tables.now(session), session.run(tables.other)
+        for follower in (early, late):
+            follower.wait_for(wanted)
+            follower.wait_for(other, "other")
+            assert sorted(sr.TableFile.tables(follower.path)) == ["other", "table"]
+            follower.wait_to_say("/job:ps/replica:0/task:1: 0 cuts and ")
+        # What it is ended with is in its last file.
+        tables.push(session, 5)
+        wanted = tables.now(session)
+        early.wait_for(wanted)
+        assert early.end(signal.SIGTERM) == 0, early.said()
+        assert early.has(wanted)
+        # The others do not mind, nor does the cluster.
+        assert late.end(signal.SIGKILL) == -signal.SIGKILL
+        again = Follower(cluster, tmp_path / "late")
+        tables.push(session, 5)
+        again.wait_for(tables.now(session))
+
+
+def test_a_ps_that_is_lost_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    saver = tf.train.Saver()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        follower = Follower(cluster, tmp_path / "files")
+        tables.push(session, 20)
+        wanted = tables.now(session)
+        follower.wait_for(wanted)
+        saved = saver.save(session, str(tmp_path / "m"))
+        cluster.kill_ps(1)
+        follower.wait_to_say("/job:ps/replica:0/task:1 at ")
+    cluster.restart_ps(1)
+    # It is there, and has nothing: the file stays.
+    follower.wait_to_say("tables.safetensors is not written; UNAVAILABLE: ")
+    assert follower.has(wanted)
+    with tf.Session(cluster.target) as session:
+        saver.restore(session, saved)
+        tables.push(session, 20)
+        follower.wait_for(tables.now(session))
+    assert follower.end(signal.SIGTERM) == 0, follower.said()
+
+
+def test_who_is_too_slow_comes_back_by_a_snapshot(cluster: Cluster, tmp_path: Path) -> None:
+    with tf.device("/job:ps/task:0"):
+        table = tf.get_variable(
+            "table", [200_000, 16], initializer=tf.zeros_initializer(), use_resource=True
+        )
+        fill = table.assign(tf.random_uniform([200_000, 16])).op
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        follower = Follower(cluster, tmp_path / "files")
+        follower.wait_for(session.run(table))
+        follower.process.send_signal(signal.SIGSTOP)
+        for _ in range(40):
+            # More than the log keeps, together.
+            session.run(fill)
+        follower.process.send_signal(signal.SIGCONT)
+        follower.wait_for(session.run(table))
+        follower.wait_to_say("OUT_OF_RANGE")
+        session.run(fill)
+        follower.wait_for(session.run(table))
+
+
+def test_a_group_of_sessions(cluster: Cluster, tmp_path: Path) -> None:
+    follower = Follower(cluster, tmp_path / "files", "--group", "one")
+    follower.wait_to_say("has no sessions of group 'one' now")
+    tables = Tables()
+    config = tf.ConfigProto(state_group="one")
+    with tf.Session(cluster.target, config=config) as session:
+        session.run(tf.global_variables_initializer())
+        tables.push(session, 5)
+        wanted = tables.now(session)
+        follower.wait_for(wanted)
+    follower.wait_to_say("the sessions of the group have ended")
+    assert follower.has(wanted)
+    with tf.Session(cluster.target, config=config) as session:
+        session.run(tf.global_variables_initializer())
+        tables.push(session, 7)
+        follower.wait_for(tables.now(session))
+
+
+def test_only_who_knows_the_secret_follows(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("7f0ac3d1e2b49658c0ffee00c0ffee00")
+    cluster = Cluster("star_server", "--secret-file", secret)
+    try:
+        stranger = Follower(cluster, tmp_path / "stranger")
+        friend = Follower(cluster, tmp_path / "friend", "--secret-file", secret)
+        friend.wait_to_say("/job:ps/replica:0/task:0: 0 cuts and ")
+        stranger.wait_to_say("/job:ps/replica:0/task:0: not here as a whole yet; UNAVAILABLE")
+        assert "behind" not in stranger.said()
+    finally:
+        cluster.processes.end()
+
+
+def test_what_cannot_be_followed(tmp_path: Path) -> None:
+    def error_of(*words: Any) -> str:
+        ended = subprocess.run(
+            [str(word) for word in (PROGRAM, "follow", *words)], capture_output=True, text=True,
+            timeout=PATIENCE_S,
+        )  # fmt: skip
+        assert ended.returncode != 0
+        return ended.stderr
+
+    jobs = '{"ps": ["127.0.0.1:1"]}'
+    assert "no job 'chief'; see --job" in error_of("--cluster", jobs, "--job", "chief")
+    assert "--out" in error_of("--cluster", jobs, "--out", tmp_path / "nowhere")
+    assert "--parts" in error_of("--cluster", jobs, "--parts", "whole")

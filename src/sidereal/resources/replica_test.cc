@@ -1,0 +1,213 @@
+#include "sidereal/resources/replica.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sidereal::resources {
+namespace {
+
+using tensor::Shape;
+using tensor::Tensor;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr size_t kMany = size_t{1} << 30;
+
+Tensor ones(int64_t rows) {
+  return Tensor::of<float>(Shape{rows, 2}, std::vector<float>(static_cast<size_t>(rows) * 2, 1));
+}
+
+EntryWriter changes(uint64_t from, int lane = 0, uint64_t incarnation = 1) {
+  return EntryWriter(
+      {.lane = lane, .to = {.incarnation = incarnation, .cut = from + 1}, .from = from});
+}
+
+EntryWriter piece(uint64_t number, uint64_t cut, bool is_last, int lane = 0,
+                  uint64_t incarnation = 1) {
+  return EntryWriter({.kind = is_last ? EntryKind::kLastPiece : EntryKind::kPiece,
+                      .lane = lane,
+                      .to = {.incarnation = incarnation, .cut = cut},
+                      .from = number});
+}
+
+/// Rows of `value`.
+void put_rows(EntryWriter* to, const Tensor& value, const std::vector<int64_t>& rows,
+              uint64_t home = 1) {
+  const Rows from = Rows::of(value);
+  to->put_rows("w", home, value.dtype(), value.shape(), rows,
+               [&](size_t i) { return from.at + rows[i] * from.stride; });
+}
+
+class ReplicaTest : public ::testing::Test {
+ protected:
+  Status apply(EntryWriter writer) { return replica_.apply(std::move(writer).finish()); }
+  /// A snapshot of cut 5 with a variable `w` of four rows.
+  void start() {
+    EntryWriter first = piece(0, 5, true);
+    first.put_value("w", 1, ones(4));
+    ASSERT_TRUE(apply(std::move(first)).ok());
+  }
+  void expect_w(const std::vector<float>& want) {
+    const Tensor w = *replica_.value("w");
+    const auto is = w.data<const float>();
+    EXPECT_EQ(std::vector<float>(is.begin(), is.end()), want);
+  }
+
+  Replica replica_{kMany};
+};
+
+TEST_F(ReplicaTest, WantsASnapshotFirst) {
+  EXPECT_EQ(apply(changes(0)).code(), StatusCode::kOutOfRange);
+  EXPECT_FALSE(replica_.position(0).has_value());
+  start();
+  EXPECT_EQ(replica_.position(0)->cut, 5);
+  EXPECT_TRUE(apply(changes(5)).ok());
+}
+
+TEST_F(ReplicaTest, SeesWhatIsMissing) {
+  start();
+  const Status gap = apply(changes(6));
+  EXPECT_EQ(gap.code(), StatusCode::kOutOfRange);
+  EXPECT_THAT(base::message_of(gap), HasSubstr("from cut 6 to 7 come where those from cut 5"));
+  EXPECT_EQ(replica_.position(0)->cut, 5);
+  EXPECT_EQ(apply(changes(5, 0, 2)).code(), StatusCode::kOutOfRange) << "another opening";
+  EXPECT_EQ(apply(changes(5, 1)).code(), StatusCode::kOutOfRange) << "another lane";
+}
+
+TEST_F(ReplicaTest, TakesAnEntryOnce) {
+  start();
+  EntryWriter entry = changes(5);
+  put_rows(&entry, Tensor::of<float>(Shape{4, 2}, {2, 2, 3, 3, 4, 4, 5, 5}), {1, 3});
+  const std::string bytes = std::move(entry).finish();
+  ASSERT_TRUE(replica_.apply(bytes).ok());
+  expect_w({1, 1, 3, 3, 1, 1, 5, 5});
+  EntryWriter next = changes(6);
+  put_rows(&next, ones(4), {1});
+  ASSERT_TRUE(apply(std::move(next)).ok());
+  ASSERT_TRUE(replica_.apply(bytes).ok()) << "it comes again";
+  expect_w({1, 1, 1, 1, 1, 1, 5, 5});
+}
+
+TEST_F(ReplicaTest, StaysAsItIsWhenAnEntryDoesNotFit) {
+  start();
+  EntryWriter entry = changes(5);
+  entry.put_value("v", 2, ones(1));
+  put_rows(&entry, ones(9), {8});
+  const Status refused = apply(std::move(entry));
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(base::message_of(refused), HasSubstr("lane 0: 'w' of home 1: its rows are those of"));
+  EXPECT_THAT(replica_.names(), ElementsAre("w"));
+  EXPECT_EQ(replica_.position(0)->cut, 5);
+}
+
+TEST_F(ReplicaTest, RefusesRowsOfWhatIsNotHere) {
+  start();
+  EntryWriter entry = changes(5);
+  put_rows(&entry, ones(4), {1}, /*home=*/2);
+  EXPECT_EQ(apply(std::move(entry)).code(), StatusCode::kDataLoss);
+}
+
+TEST_F(ReplicaTest, UsesASnapshotWhenItHasComeAsAWhole) {
+  start();
+  EntryWriter first = piece(0, 9, false);
+  put_rows(&first, Tensor::of<float>(Shape{2, 2}, {7, 7, 8, 8}), {0}, 3);
+  ASSERT_TRUE(apply(std::move(first)).ok());
+  expect_w({1, 1, 1, 1, 1, 1, 1, 1});
+  EXPECT_TRUE(apply(changes(5)).ok()) << "what it has goes on meanwhile";
+  EntryWriter last = piece(1, 9, true);
+  put_rows(&last, Tensor::of<float>(Shape{2, 2}, {7, 7, 8, 8}), {1}, 3);
+  ASSERT_TRUE(apply(std::move(last)).ok());
+  expect_w({7, 7, 8, 8});
+  EXPECT_EQ(replica_.position(0)->cut, 9);
+}
+
+TEST_F(ReplicaTest, RefusesASnapshotThatLacksAPiece) {
+  start();
+  ASSERT_TRUE(apply(piece(0, 9, false)).ok());
+  EXPECT_EQ(apply(piece(2, 9, true)).code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(apply(piece(1, 9, true)).code(), StatusCode::kOutOfRange) << "it begins anew";
+  ASSERT_TRUE(apply(piece(0, 9, false)).ok());
+  EXPECT_EQ(apply(piece(1, 10, true)).code(), StatusCode::kOutOfRange) << "of another cut";
+  expect_w({1, 1, 1, 1, 1, 1, 1, 1});
+}
+
+TEST_F(ReplicaTest, HasWhatTheLaterLaneSays) {
+  start();
+  EntryWriter other = piece(0, 2, true, /*lane=*/1);
+  other.put_value("w", 4, ones(1));
+  ASSERT_TRUE(apply(std::move(other)).ok());
+  expect_w({1, 1});
+  // The lane that had it before is read later.
+  EntryWriter late = changes(5);
+  put_rows(&late, ones(4), {1});
+  ASSERT_TRUE(apply(std::move(late)).ok());
+  expect_w({1, 1});
+  EntryWriter gone = changes(6);
+  gone.put_gone("w", 1);
+  ASSERT_TRUE(apply(std::move(gone)).ok());
+  expect_w({1, 1});
+}
+
+TEST_F(ReplicaTest, HasWhatALaterOpeningSays) {
+  EntryWriter old = piece(0, 2, true, /*lane=*/1);
+  old.put_value("w", 9, ones(1));
+  ASSERT_TRUE(apply(std::move(old)).ok());
+  EntryWriter anew = piece(0, 0, true, 0, /*incarnation=*/2);
+  anew.put_value("w", 1, ones(2));
+  ASSERT_TRUE(apply(std::move(anew)).ok());
+  expect_w({1, 1, 1, 1});
+}
+
+TEST_F(ReplicaTest, LeavesOutWhatGoesWhileItsSnapshotIsRead) {
+  EntryWriter first = piece(0, 5, false);
+  put_rows(&first, ones(4), {0});
+  ASSERT_TRUE(apply(std::move(first)).ok());
+  EntryWriter last = piece(1, 5, true);
+  last.put_gone("w", 1);
+  ASSERT_TRUE(apply(std::move(last)).ok());
+  EXPECT_THAT(replica_.names(), ElementsAre());
+  EntryWriter rows = changes(5);
+  put_rows(&rows, ones(4), {3});
+  ASSERT_TRUE(apply(std::move(rows)).ok());
+  EXPECT_EQ(replica_.value("w").status().code(), StatusCode::kNotFound);
+  EntryWriter gone = changes(6);
+  gone.put_gone("w", 1);
+  ASSERT_TRUE(apply(std::move(gone)).ok());
+  EntryWriter late = changes(7);
+  put_rows(&late, ones(4), {3});
+  EXPECT_EQ(apply(std::move(late)).code(), StatusCode::kDataLoss);
+}
+
+TEST_F(ReplicaTest, LooksRowsUp) {
+  EntryWriter all = piece(0, 5, true);
+  all.put_value("w", 1, Tensor::of<float>(Shape{3, 2}, {0, 1, 2, 3, 4, 5}));
+  ASSERT_TRUE(apply(std::move(all)).ok());
+  std::array<float, 4> got{};
+  const std::span<std::byte> to = std::as_writable_bytes(std::span(got));
+  const std::array<int64_t, 2> rows = {2, 0};
+  ASSERT_TRUE(replica_.look_up("w", rows, to).ok());
+  EXPECT_THAT(got, ElementsAre(4, 5, 0, 1));
+  const std::array<int64_t, 2> beyond = {2, 3};
+  EXPECT_THAT(base::message_of(replica_.look_up("w", beyond, to)),
+              HasSubstr("row 3 of 'w', which has 0 to 2"));
+  EXPECT_EQ(replica_.look_up("w", rows, to.first(4)).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(replica_.look_up("v", rows, to).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ReplicaTest, TakesNoMoreMemoryThanItMay) {
+  Replica small(100);
+  EntryWriter first = piece(0, 1, false);
+  first.put_value("w", 1, ones(10));
+  ASSERT_TRUE(small.apply(std::move(first).finish()).ok());
+  EntryWriter huge = piece(1, 1, false);
+  put_rows(&huge, ones(100), {0}, 2);
+  EXPECT_EQ(small.apply(std::move(huge).finish()).code(), StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace sidereal::resources

@@ -1,0 +1,133 @@
+#include "sidereal/service/internal/follow_stream.h"
+
+#include <utility>
+
+#include "sidereal/service/worker_service.h"
+#include "sidereal/task/failure.h"
+
+namespace sidereal::service {
+
+namespace v1 = session::v1;
+
+namespace {
+
+/// Streams of one task.
+constexpr int64_t kStreamsMax = 1024;
+constexpr int64_t kMicrosecond = 1000;
+constexpr int64_t kHour = int64_t{3'600'000'000};
+
+}  // namespace
+
+FollowStream::FollowStream(task::Task* task, grpc::CallbackServerContext* call,
+                           std::shared_ptr<std::atomic<int64_t>> count,
+                           std::shared_ptr<std::atomic<int64_t>> bad_requests)
+    : task_(task),
+      count_(std::move(count)),
+      bad_requests_(std::move(bad_requests)),
+      is_too_much_(++*count_ > kStreamsMax),
+      call_(call) {}
+
+FollowStream::~FollowStream() { --*count_; }
+
+Status FollowStream::take(v1::FollowRequest* request) {
+  if (request->has_head()) return begin(request->head());
+  if (!began_) return base::invalid_argument("the first request has no head");
+  std::shared_ptr<task::ChangesReader> reader;
+  {
+    const std::lock_guard lock(reader_mutex_);
+    reader = reader_;
+  }
+  if (reader != nullptr) reader->took(request->taken());
+  return {};
+}
+
+Status FollowStream::begin(const v1::FollowHead& head) {
+  if (began_) return base::invalid_argument("a second head");
+  if (head.version() != kSessionVersion) {
+    return base::failed_precondition(
+        "{} speaks session version {}, the caller {}; use one release for all", task_->name(),
+        kSessionVersion, head.version());
+  }
+  if (head.task() != task_->name()) {
+    return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
+                                     head.task(), task_->name());
+  }
+  if (head.cut_us() < 0 || head.cut_us() > kHour || head.window_bytes() < 0) {
+    return base::invalid_argument("cuts each {} us, and a window of {} bytes", head.cut_us(),
+                                  head.window_bytes());
+  }
+  if (is_too_much_) {
+    return base::resource_exhausted("{} is followed by {} streams, as many as it takes",
+                                    task_->name(), kStreamsMax);
+  }
+  task::ChangesWanted wanted;
+  wanted.state_group = head.state_group();
+  wanted.lane = head.lane();
+  if (head.incarnation() != 0) {
+    wanted.after = {.incarnation = head.incarnation(), .cut = head.cut()};
+  }
+  if (head.cut_us() > 0) wanted.cut_ns = head.cut_us() * kMicrosecond;
+  if (head.window_bytes() > 0) wanted.window_bytes = static_cast<size_t>(head.window_bytes());
+  began_ = true;
+  auto reader =
+      task_->read_changes(wanted, std::static_pointer_cast<FollowStream>(shared_from_this()));
+  if (!reader.ok()) {
+    ended(reader.status());
+    return {};
+  }
+  bool is_late = false;
+  {
+    const std::lock_guard lock(reader_mutex_);
+    is_late = has_gone_;
+    if (!is_late && !has_ended_) reader_ = *reader;
+  }
+  if (is_late) (*reader)->cancel();
+  return {};
+}
+
+void FollowStream::begun(uint64_t incarnation) {
+  v1::FollowReply reply;
+  reply.mutable_begun()->set_lanes(task_->lanes());
+  reply.mutable_begun()->set_incarnation(incarnation);
+  put(std::move(reply));
+}
+
+void FollowStream::give(const std::shared_ptr<const std::string>& bytes, uint64_t end) {
+  v1::FollowReply reply;
+  reply.set_entry(*bytes);
+  reply.set_end(end);
+  put(std::move(reply));
+}
+
+void FollowStream::at(uint64_t end) {
+  v1::FollowReply reply;
+  reply.set_end(end);
+  put(std::move(reply));
+}
+
+void FollowStream::ended(const Status& status) {
+  {
+    const std::lock_guard lock(reader_mutex_);
+    has_ended_ = true;
+    reader_ = nullptr;
+    // It does not read: what is being written would stay so.
+    const bool is_silent = status.code() == StatusCode::kDeadlineExceeded;
+    if (is_silent && call_ != nullptr) call_->TryCancel();
+  }
+  v1::FollowReply reply;
+  task::to_proto(status, false, reply.mutable_failure());
+  put_last(std::move(reply));
+}
+
+void FollowStream::hung_up() {
+  std::shared_ptr<task::ChangesReader> reader;
+  {
+    const std::lock_guard lock(reader_mutex_);
+    has_gone_ = true;
+    call_ = nullptr;
+    reader = reader_;
+  }
+  if (reader != nullptr) reader->cancel();
+}
+
+}  // namespace sidereal::service

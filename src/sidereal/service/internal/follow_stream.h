@@ -1,0 +1,54 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "sidereal/service/internal/server_stream.h"
+#include "sidereal/service/session.pb.h"
+#include "sidereal/task/change_reading.h"
+#include "sidereal/task/task.h"
+
+/// For the .cc files of service.
+namespace sidereal::service {
+
+/// A FollowChanges stream. What is under way is bounded by what the reader has taken.
+class FollowStream final
+    : public ServerStream<session::v1::FollowRequest, session::v1::FollowReply>,
+      public task::ChangesSink {
+ public:
+  /// `task` and `call` are borrowed; how many streams there are is counted in `count`, what is
+  /// refused in `bad_requests`.
+  FollowStream(task::Task* task, grpc::CallbackServerContext* call,
+               std::shared_ptr<std::atomic<int64_t>> count,
+               std::shared_ptr<std::atomic<int64_t>> bad_requests);
+  ~FollowStream() override;
+
+  void begun(uint64_t incarnation) override;
+  void give(const std::shared_ptr<const std::string>& bytes, uint64_t end) override;
+  void at(uint64_t end) override;
+  void ended(const Status& status) override;
+
+ private:
+  Status take(session::v1::FollowRequest* request) override;
+  Status begin(const session::v1::FollowHead& head);
+  void refused() override { ++*bad_requests_; }
+  void hung_up() override;
+  void cancelled() override { hung_up(); }
+  [[nodiscard]] bool said_all() const override { return !began_ || has_ended_; }
+
+  task::Task* const task_;
+  const std::shared_ptr<std::atomic<int64_t>> count_;
+  const std::shared_ptr<std::atomic<int64_t>> bad_requests_;
+  const bool is_too_much_;
+  std::atomic<bool> began_ = false;
+  std::atomic<bool> has_ended_ = false;
+  std::recursive_mutex reader_mutex_;  // To cancel a call may tell of it at once.
+  grpc::CallbackServerContext* call_;  // nullptr: it may have gone.
+  std::shared_ptr<task::ChangesReader> reader_;
+  bool has_gone_ = false;
+};
+
+}  // namespace sidereal::service

@@ -1,0 +1,296 @@
+#include "sidereal/task/change_logs.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "sidereal/base/hash.h"
+#include "sidereal/sys/clock.h"
+#include "sidereal/task/origin.h"
+#include "sidereal/task/task_lane.h"
+
+namespace sidereal::task {
+
+using resources::ChangeLog;
+using resources::ChangeSnapshot;
+using resources::LogPosition;
+
+namespace {
+
+/// How long logs are open that nobody reads.
+constexpr int64_t kOpenUnread = 60 * sys::kSecond;
+/// Of a piece of a snapshot.
+constexpr size_t kPieceBytes = size_t{256} << 10;
+/// What one reader is given before the lane goes on with its steps.
+constexpr size_t kTurnBytes = size_t{1} << 20;
+/// Who has nothing new is told so this often.
+constexpr int64_t kTellEnd = 250 * sys::kMillisecond;
+constexpr int64_t kCutMin = 1 * sys::kMillisecond;
+constexpr int64_t kCutMax = 10 * sys::kSecond;
+constexpr size_t kWindowMin = size_t{64} << 10;
+constexpr size_t kWindowMax = size_t{256} << 20;
+/// Of a log, at least; and what part of the variables of a lane is more than that: entries are kept
+/// while a snapshot of these is sent.
+constexpr size_t kLogBytesMin = size_t{64} << 20;
+constexpr size_t kLogPart = 2;
+
+}  // namespace
+
+/// Reads one log. Thread: the lane, but for what ChangesReader says.
+class LaneChanges::Reader final : public ChangesReader,
+                                  public std::enable_shared_from_this<Reader> {
+ public:
+  Reader(ChangesWanted wanted, std::shared_ptr<OpenLogs> logs, TaskLane* lane,
+         std::shared_ptr<ChangesSink> sink)
+      : wanted(std::move(wanted)), logs(std::move(logs)), lane(lane), sink(std::move(sink)) {}
+
+  void took(uint64_t bytes) override {
+    static_cast<void>(lane->post([self = shared_from_this(), bytes] {
+      if (self->has_ended) return;
+      self->heard = self->lane->lane()->now();
+      self->has_told_end = false;
+      self->taken = std::clamp(bytes, self->taken, self->given);
+      self->lane->changes()->go_on(self.get());
+    }));
+  }
+  void cancel() override {
+    static_cast<void>(lane->post([self = shared_from_this()] {
+      self->lane->changes()->remove(self.get(), base::cancelled("nobody reads it any more"));
+    }));
+  }
+
+  const ChangesWanted wanted;
+  const std::shared_ptr<OpenLogs> logs;
+  TaskLane* const lane;
+  const std::shared_ptr<ChangesSink> sink;
+  ChangeLogs* of_task = nullptr;
+  std::unique_ptr<ChangeSnapshot> snapshot;  ///< That is being sent.
+  LogPosition position;                      ///< What was given ends there, or the snapshot.
+  uint64_t given = 0;                        ///< Bytes, of these
+  uint64_t taken = 0;                        ///< so many were taken.
+  int64_t heard = 0;                         ///< When the reader last said something;
+  int64_t told = 0;                          ///< was last told something.
+  bool has_begun = false;
+  bool has_told_end = false;  ///< And has not heard of it.
+  bool goes_on = false;       ///< Soon.
+  bool has_ended = false;
+};
+
+Result<std::shared_ptr<ChangesReader>> ChangeLogs::read(const ChangesWanted& wanted,
+                                                        std::shared_ptr<Container> container,
+                                                        std::shared_ptr<ChangesSink> sink) {
+  if (wanted.lane < 0 || static_cast<size_t>(wanted.lane) >= lanes_.size()) {
+    return base::invalid_argument("there is no lane {}: the task has {}", wanted.lane,
+                                  lanes_.size());
+  }
+  ChangesWanted bounded = wanted;
+  bounded.cut_ns = std::clamp(wanted.cut_ns, kCutMin, kCutMax);
+  bounded.window_bytes = std::clamp(wanted.window_bytes, kWindowMin, kWindowMax);
+  TaskLane* const lane = lanes_[static_cast<size_t>(wanted.lane)].get();
+  const auto reader = std::make_shared<LaneChanges::Reader>(
+      std::move(bounded), enter(std::move(container)), lane, std::move(sink));
+  if (lane->post([this, reader] { reader->lane->changes()->add(reader, this); })) return reader;
+  return is_stopping("the task");
+}
+
+std::shared_ptr<OpenLogs> ChangeLogs::enter(std::shared_ptr<Container> container) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<OpenLogs>& logs = open_[container.get()];
+  if (logs == nullptr) {
+    logs = std::make_shared<OpenLogs>();
+    // The task's is random, and another one at each start.
+    const std::array<uint64_t, 2> opening = {incarnation_, ++openings_};
+    logs->group =
+        std::make_shared<resources::LogGroup>(base::hash64(opening.data(), sizeof(opening)));
+    logs->bytes_max = std::max(
+        kLogBytesMin, static_cast<size_t>(container->manager.bytes()) / lanes_.size() / kLogPart);
+    logs->missing = static_cast<int>(lanes_.size());
+    logs->container = std::move(container);
+    for (const auto& lane : lanes_) {
+      static_cast<void>(lane->post([lane = lane.get(), logs] { lane->changes()->open(logs); }));
+    }
+  }
+  ++logs->readers;
+  ++logs->times_read;
+  return logs;
+}
+
+void ChangeLogs::leave(const std::shared_ptr<OpenLogs>& logs, TaskLane* lane) {
+  const std::lock_guard lock(mutex_);
+  if (--logs->readers > 0) return;
+  lane->lane()->run_after(kOpenUnread,
+                          [this, logs, seen = logs->times_read] { close_unread(logs, seen); });
+}
+
+void ChangeLogs::close_unread(const std::shared_ptr<OpenLogs>& logs, uint64_t times_read) {
+  const std::lock_guard lock(mutex_);
+  if (logs->times_read != times_read) return;
+  open_.erase(logs->container.get());
+  for (const auto& lane : lanes_) {
+    static_cast<void>(
+        lane->post([lane = lane.get(), logs] { lane->changes()->close(logs.get()); }));
+  }
+}
+
+LaneChanges::~LaneChanges() = default;
+
+LaneChanges::Open* LaneChanges::find(const OpenLogs* logs) {
+  const auto found =
+      std::ranges::find_if(open_, [logs](const Open& one) { return one.logs.get() == logs; });
+  return found == open_.end() ? nullptr : &*found;
+}
+
+void LaneChanges::open(const std::shared_ptr<OpenLogs>& logs) {
+  open_.push_back({.logs = logs,
+                   .log = ChangeLog::open({.lane = lane_->index(), .bytes_max = logs->bytes_max},
+                                          logs->group, &logs->container->manager)});
+  logs_.push_back(open_.back().log.get());
+  --logs->missing;
+}
+
+void LaneChanges::close(const OpenLogs* logs) {
+  Open* const open = find(logs);
+  if (open == nullptr) return;
+  open->log->close();
+  std::erase(logs_, open->log.get());
+  std::erase_if(open_, [logs](const Open& one) { return one.logs.get() == logs; });
+}
+
+void LaneChanges::stop(const Status& why) {
+  for (const Open& open : std::vector(open_)) {
+    for (const auto& reader : open.readers) remove(reader.get(), why);
+    close(open.logs.get());
+  }
+}
+
+void LaneChanges::add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task) {
+  Open* const open = find(reader->logs.get());
+  reader->of_task = of_task;
+  if (open == nullptr) {
+    reader->has_ended = true;
+    return reader->sink->ended(is_stopping("the task"));
+  }
+  reader->heard = lane_->lane()->now();
+  open->readers.push_back(reader);
+  cut_later();
+}
+
+void LaneChanges::remove(Reader* reader, const Status& why) {
+  if (std::exchange(reader->has_ended, true)) return;
+  reader->snapshot.reset();
+  reader->sink->ended(why);
+  reader->of_task->leave(reader->logs, lane_);
+  Open* const open = find(reader->logs.get());
+  std::erase_if(open->readers, [reader](const auto& one) { return one.get() == reader; });
+}
+
+/// After the shortest time that any reader wants.
+void LaneChanges::cut_later() {
+  if (is_going_to_cut_) return;
+  int64_t soonest = std::numeric_limits<int64_t>::max();
+  for (const Open& open : open_) {
+    for (const auto& reader : open.readers) {
+      // Until all lanes have opened theirs, which they do between steps.
+      soonest = std::min(soonest, reader->has_begun ? reader->wanted.cut_ns : kCutMin);
+    }
+  }
+  if (soonest == std::numeric_limits<int64_t>::max()) return;
+  is_going_to_cut_ = true;
+  // Timers are also due within a step, and a cut is between two.
+  lane_->lane()->run_after(soonest, [this] {
+    static_cast<void>(lane_->post([this] {
+      is_going_to_cut_ = false;
+      cut();
+      cut_later();
+    }));
+  });
+}
+
+void LaneChanges::cut() {
+  const int64_t now = lane_->lane()->now();
+  for (const Open& open : std::vector(open_)) {
+    if (open.readers.empty()) continue;
+    open.log->cut();
+    for (const auto& reader : open.readers) {
+      if (open.logs->container->ended.load(std::memory_order_acquire)) {
+        remove(reader.get(), base::not_found("the sessions of the group have ended"));
+        continue;
+      }
+      if (now - reader->heard > kReaderSilenceNs) {
+        remove(reader.get(), base::deadline_exceeded("the reader has said nothing for {} s",
+                                                     kReaderSilenceNs / sys::kSecond));
+        continue;
+      }
+      go_on(reader.get());
+      if (!reader->has_begun || reader->has_ended || reader->has_told_end) continue;
+      if (now - reader->told < kTellEnd) continue;
+      reader->has_told_end = true;
+      reader->told = now;
+      reader->sink->at(open.log->end().cut);
+    }
+  }
+}
+
+void LaneChanges::go_on(Reader* reader) {
+  if (reader->has_ended) return;
+  const Status status = pump(reader);
+  if (!status.ok()) remove(reader, status);
+}
+
+Status LaneChanges::begin(Reader* reader, ChangeLog* log) {
+  reader->has_begun = true;
+  reader->sink->begun(log->end().incarnation);
+  if (reader->wanted.after.has_value() && log->read(*reader->wanted.after, 0).ok()) {
+    reader->position = *reader->wanted.after;
+    return {};
+  }
+  SR_ASSIGN_OR_RETURN(reader->snapshot, log->snapshot());
+  reader->position = reader->snapshot->position();
+  return {};
+}
+
+/// Gives what there is room for.
+Status LaneChanges::pump(Reader* reader) {
+  ChangeLog* const log = find(reader->logs.get())->log.get();
+  if (!reader->has_begun) {
+    if (reader->logs->missing > 0) return {};
+    SR_RETURN_IF_ERROR(begin(reader, log));
+  }
+  const uint64_t began_at = reader->given;
+  const auto give = [&](const ChangeLog::Bytes& bytes) {
+    reader->given += bytes->size();
+    reader->told = lane_->lane()->loop_now();
+    reader->sink->give(bytes, log->end().cut);
+  };
+  while (true) {
+    const uint64_t under_way = reader->given - reader->taken;
+    const bool has_room = under_way < reader->wanted.window_bytes;
+    const bool is_turn = reader->given - began_at < kTurnBytes;
+    if (has_room && !is_turn && !std::exchange(reader->goes_on, true)) {
+      static_cast<void>(lane_->post([self = reader->shared_from_this()] {
+        self->goes_on = false;
+        self->lane->changes()->go_on(self.get());
+      }));
+    }
+    if (reader->snapshot != nullptr) {
+      if (!has_room || !is_turn) return {};
+      SR_ASSIGN_OR_RETURN(std::optional<std::string> piece, reader->snapshot->next(kPieceBytes));
+      if (piece.has_value()) {
+        give(std::make_shared<const std::string>(*std::move(piece)));
+      } else {
+        reader->snapshot.reset();
+      }
+      continue;
+    }
+    // Also for who takes nothing: it is told when what it needs is not kept any more.
+    const size_t room = has_room ? reader->wanted.window_bytes - under_way : 0;
+    SR_ASSIGN_OR_RETURN(const std::vector<ChangeLog::Bytes> entries,
+                        log->read(reader->position, std::min(room, kTurnBytes)));
+    if (entries.empty() || !has_room || !is_turn) return {};
+    for (const ChangeLog::Bytes& entry : entries) give(entry);
+    reader->position.cut += entries.size();
+  }
+}
+
+}  // namespace sidereal::task
