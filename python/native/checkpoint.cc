@@ -1,8 +1,11 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -98,6 +101,20 @@ void bind_checkpoint(nb::module_& m) {
           },
           "name"_a)
       .def("read", &Reader::read, "name"_a)
+      .def(
+          "pushed",
+          [](const Reader& reader, uint64_t life) {
+            std::map<std::string, std::pair<int64_t, int64_t>> out;
+            for (const ckpt::Entry& entry : reader.get().index().entries) {
+              if (entry.pushed.life != life) continue;
+              out[entry.pushed.table].first += entry.pushed.pushes;
+              out[entry.pushed.table].second += entry.pushed.rows;
+            }
+            return out;
+          },
+          "life"_a,
+          "{table: (pushes, rows)} of what was pushed to a start of a task, by its incarnation, "
+          "and is in the checkpoint; \"\": what is no table.")
       .def_prop_ro("base", [](const Reader& reader) { return reader.get().base(); })
       .def_prop_ro("cut", [](const Reader& reader) { return reader.get().cut(); });
 }

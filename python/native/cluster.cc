@@ -7,7 +7,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "bindings.h"
 #include "errors.h"
@@ -92,7 +95,38 @@ void bind_status(nb::module_& m) {
           },
           "limit_s"_a, "job"_a,
           "(task, incarnation, table, pushes, rows) of what no checkpoint has, of each task of the "
-          "job that answers and each of its tables.");
+          "job that answers and each of its tables.")
+      .def(
+          "pushed",
+          [](StatusClient& self, double limit_s, const std::string& job) {
+            std::vector<service::TaskReport> reports;
+            {
+              const nb::gil_scoped_release release;
+              reports = self.ask(milliseconds_of(limit_s), job);
+            }
+            using OfTable = std::tuple<std::string, int64_t, int64_t>;
+            std::map<std::string, std::vector<OfTable>> held;
+            for (service::Unsaved& each : service::unsaved_of(reports)) {
+              held[each.task].emplace_back(each.table, each.held_pushes, each.held_rows);
+            }
+            using OfLane = std::tuple<uint64_t, int, int64_t, int64_t, int64_t>;
+            std::vector<
+                std::tuple<std::string, uint64_t, std::vector<OfTable>, std::vector<OfLane>>>
+                out;
+            for (const service::TaskReport& report : reports) {
+              std::vector<OfLane> answered;
+              for (const resources::PushedSoFar& one : report.answered) {
+                answered.emplace_back(one.life, one.lane, one.number, one.pushes, one.rows);
+              }
+              const uint64_t life = report.status.ok() ? report.incarnation : 0;
+              out.emplace_back(report.task, life, held[report.task], std::move(answered));
+            }
+            return out;
+          },
+          "limit_s"_a, "job"_a,
+          "Of each task of the job, or of all: (task, incarnation or, of one that does not answer, "
+          "0, [(table, pushes, rows)] that its variables have in them, [(incarnation, lane, number "
+          "of the latest push, pushes, rows)] that others have answered to it).");
 }
 
 void bind_security(nb::module_& m) {

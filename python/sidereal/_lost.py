@@ -16,25 +16,27 @@ _TABLES_SHOWN = 5
 
 @dataclass(frozen=True)
 class LostPushes:
-    """What had been pushed to a task since its variables were saved, as it said within a second
-    before it was lost: not less than that is lost."""
+    """What had been pushed to a task since its variables were saved."""
 
     pushes: int  #: To each part of a table, and each other variable, one.
-    rows_of: dict[str, int]  #: By table.
-
-    @property
-    def rows(self) -> int:
-        return sum(self.rows_of.values())
+    rows: int  #: Of tables.
+    rows_of: dict[str, int]  #: By table, as far as that is known.
+    #: Whether all who pushed are there and say what was answered to them. Else at least so much is
+    #: lost.
+    is_exact: bool
 
     def __str__(self) -> str:
-        text = f"at least {self.pushes} pushes"
-        if not self.rows_of:
+        text = f"{'' if self.is_exact else 'at least '}{self.pushes} pushes"
+        if not self.rows:
             return text
+        if not self.rows_of:
+            return f"{text}, with {self.rows} rows of tables"
         largest = sorted(self.rows_of.items(), key=lambda one: -one[1])
         named = [f"{table}: {rows}" for table, rows in largest[:_TABLES_SHOWN]]
         if len(largest) > _TABLES_SHOWN:
             named.append(f"{len(largest) - _TABLES_SHOWN} more")
-        return f"{text}, with {self.rows} rows of tables ({', '.join(named)})"
+        least = "at least " if sum(self.rows_of.values()) < self.rows else ""
+        return f"{text}, with {self.rows} rows of tables ({least}{', '.join(named)})"
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class RestoredTask:
 
     @property
     def lost_pushes(self) -> int | None:
-        """Pushes that are lost, at least; None: nobody knows."""
+        """Pushes that are lost: all, if `pushed.is_exact`, or at least so many; None: nobody
+        knows."""
         return None if self.pushed is None else self.pushed.pushes
 
     @property

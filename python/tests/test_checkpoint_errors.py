@@ -298,7 +298,7 @@ def xxh3_of_8(data: bytes) -> int:
 
 
 def make_newer(prefix: str) -> None:
-    begin = b"SRCKPT" + struct.pack("<H", 2)
+    begin = b"SRCKPT" + struct.pack("<H", 3)
     Path(prefix + ".index").write_bytes(begin + struct.pack("<Q", xxh3_of_8(begin)))
 
 
@@ -316,7 +316,7 @@ def damage(prefix: str) -> None:
 
 #: What is done to a checkpoint, and what is said of it.
 UNREADABLE: dict[str, tuple[Callable[[str], None], str]] = {
-    "newer": (make_newer, r"{prefix}\.index has format 2; this release reads format 1: read it wi"),
+    "newer": (make_newer, r"{prefix}\.index has format 3; this release reads formats 1 to 2: read"),
     "lost": (lose_shard, r"{prefix}.*data-00001-of-"),
     "damaged": (damage, r"{prefix}\.index is damaged"),
 }

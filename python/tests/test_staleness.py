@@ -17,7 +17,7 @@ from strategies import cluster_fixture
 import sidereal.v1 as tf
 from sidereal import SecurityOptions
 from sidereal._native import StatusClient
-from sidereal._staleness import Staleness
+from sidereal._pushes import Staleness
 
 cluster = cluster_fixture(1, 2, ["grpc", "star_server"])
 
@@ -147,6 +147,12 @@ def test_pushes_and_rows_that_are_in_no_checkpoint_are_counted(
     with tf.Graph().as_default():
         model = Model("kept")
         saver = tf.train.Saver()
+        prefix = tf.placeholder(tf.string, [])
+        with tf.device("/job:ps/task:0"):
+            attributes = {"names": ["kept"], "slices": [""], "shard": 0, "shards": 2}
+            part = tf.get_default_graph().add(
+                "SaveVariables", [prefix, tf.constant(""), model.table.handle], attributes, "part"
+            )
         with tf.Session(f"grpc://{cluster['worker'][0]}") as session:
             session.run(tf.global_variables_initializer())
             assert unsaved() == {}, "values are no pushes"
@@ -156,6 +162,9 @@ def test_pushes_and_rows_that_are_in_no_checkpoint_are_counted(
             saver.save(session, str(tmp_path / "model"))
             assert unsaved() == {"kept": (0, 0)}
             session.run(model.fast)
+            assert unsaved() == {"kept": (1, 2)}
+            # What was written and did not become a checkpoint has nothing.
+            session.run(part, {prefix: str(tmp_path / "never")})
             assert unsaved() == {"kept": (1, 2)}
     # The counter of steps is on a worker, and no table.
     of_workers = client_of(cluster).unsaved(PATIENCE_S, "worker")
@@ -213,8 +222,29 @@ def test_the_mean_is_that_of_the_same_worker() -> None:
 
     staleness = Staleness("grpc://localhost:1")
     said = Said()
-    staleness._client = said  # type: ignore[assignment]
+    staleness._asked._client = said  # type: ignore[assignment]
     said.figures = [("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
     assert means_of(staleness.summaries()) == [3.0]
     said.figures = [("w", "/job:worker/task:0", 8, [(2, 2, 4)])]
     assert means_of(staleness.summaries()) == [2.0]
+
+
+def test_what_a_worker_had_counted_that_has_gone_is_not_new_of_the_others() -> None:
+    class Said:
+        figures: list[Any]
+
+        def staleness(self, _: float) -> list[Any]:
+            return self.figures
+
+    staleness = Staleness("grpc://localhost:1")
+    said = Said()
+    staleness._asked._client = said  # type: ignore[assignment]
+    said.figures = [("w", "", 5, [(5, 5, 1)]), ("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
+    assert means_of(staleness.summaries()) == [5.0, 3.0]
+    # It has gone, after one more push.
+    said.figures = [("w", "", 312, [(3, 3, 100), (5, 5, 1), (7, 7, 1)])]
+    assert means_of(staleness.summaries()) == [7.0]
+    assert means_of(staleness.summaries()) == []
+    # The server is another one, and so are its others.
+    said.figures = [("w", "", 4, [(4, 4, 1)])]
+    assert means_of(staleness.summaries()) == [4.0]

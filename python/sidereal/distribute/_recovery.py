@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native, errors, v1
 from .._lost import RestoredTask, size_of
-from .._unsaved import UnsavedPushes
+from .._pushes import UnsavedPushes
 from ..checkpoint import parts_elsewhere
 from ..checkpoint_manager import CheckpointManager
 from . import _cluster_checkpoint
@@ -235,7 +235,7 @@ class Recovery:
         done = RestoredTask(
             name, tuple(variable.name for variable in variables), rows, size, prefix,
             time.monotonic() - begin, None if saved is None else self._count_done(), saved,
-            tuple(variable.name for variable in anew), pushed=self._unsaved.take_lost(name),
+            tuple(variable.name for variable in anew), pushed=self._unsaved.take_lost(name, prefix),
         )  # fmt: skip
         self.restored.append(done)
         done.say()

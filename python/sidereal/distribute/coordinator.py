@@ -287,7 +287,7 @@ class ClusterCoordinator:
     def restored(self) -> list[RestoredTask]:
         """The parameter servers that were lost and have their variables again, the latest last:
         what each of them held, how many functions had pushed to it what is lost, and how many
-        pushes and rows that is at least."""
+        pushes and rows that is."""
         return [] if self._recovery is None else list(self._recovery.restored)
 
     # --- What each worker has.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _tensorboard, profiler
-from .._staleness import Staleness
+from .._pushes import Staleness
 from ._callback import Callback, Logs
 
 #: How often what is written is flushed: so long a page may lag behind.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from .._pushes import Staleness
 from .._run_metadata import RunOptions, Timeline
-from .._staleness import Staleness
 from ..security import SecurityOptions
 from . import summary as _summary
 from .graph import get_default_graph

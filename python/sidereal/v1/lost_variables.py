@@ -12,7 +12,7 @@ from typing import Any
 from .. import _native, errors
 from .. import checkpoint_management as _checkpoints
 from .._lost import RestoredTask, size_of
-from .._unsaved import UnsavedPushes
+from .._pushes import UnsavedPushes
 from ..device_spec import DeviceSpec
 from .graph import Graph, get_default_graph, group, placeholder
 from .saveable import by_task, restore_objects, saved_of
@@ -125,7 +125,7 @@ class LostVariables:
         names = tuple(variable.op.name for variable in task.variables)
         pushed = None
         if self._unsaved is not None:
-            pushed = self._unsaved.take_lost(_full_name(task.name))
+            pushed = self._unsaved.take_lost(_full_name(task.name), prefix)
         done = RestoredTask(
             task.name, names, rows, size, prefix, seconds, step, saved,
             step_is_last_read=step_is_last_read, pushed=pushed,

@@ -137,6 +137,13 @@ std::string CheckpointReader::changes_made(std::string_view name, const Slice& p
   return {};
 }
 
+Entry::Pushed CheckpointReader::pushed(std::string_view name, const Slice& part) const {
+  for (const Entry& entry : entries_of(levels_.back().index, name)) {
+    if (entry.slice == part) return entry.pushed;
+  }
+  return {};
+}
+
 Status CheckpointReader::read_stored(const StoredTensor& stored, const Slice& part, Tensor* out) {
   // The newest checkpoint that has the whole tensor, then what has changed since.
   size_t from = levels_.size();

@@ -40,6 +40,8 @@ class CheckpointReader final : public TensorReader {
   Status read_into(std::string_view name, const Slice& part, tensor::Tensor* out);
   /// Entry::changes_made of the newest entry of exactly this slice; "" when there is none.
   [[nodiscard]] std::string changes_made(std::string_view name, const Slice& part) const;
+  /// Entry::pushed of the newest entry of exactly this slice; of life 0 when there is none.
+  [[nodiscard]] Entry::Pushed pushed(std::string_view name, const Slice& part) const;
 
  protected:
   Result<tensor::Tensor> read_whole(const StoredTensor& stored) override;

@@ -384,6 +384,14 @@ TEST(IndexTest, BytesAreTheseAndNoOthersAreRead) {
     other[i] = static_cast<char>(other[i] ^ 1);
     EXPECT_FALSE(decode(other, "it").ok()) << "byte " << i;
   }
+  // Of pushes it says something in another version, which has what the first one has.
+  index.entries[0].pushed = {.life = 7, .pushes = 3, .rows = 4, .table = "w"};
+  const std::string later = encode(index);
+  EXPECT_EQ(decode(later, "it").value(), index);
+  EXPECT_EQ(base::hash64(later), 1U) << "the format has changed";
+  for (size_t i = 0; i < later.size(); ++i) {
+    EXPECT_FALSE(decode(std::string_view(later).substr(0, i), "it").ok());
+  }
   EXPECT_EQ(parse_cut(cut_text({1, 255})).value(), (std::vector<uint64_t>{1, 255}));
   EXPECT_EQ(parse_cut("").value().size(), 0U);
   for (const char* bad : {"1", "000000000000000g", "0000000000000001,", ",0000000000000001"}) {

@@ -18,7 +18,12 @@ using tensor::Shape;
 namespace {
 
 constexpr std::string_view kMagic = "SRCKPT";
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
+/// That of an index that says nothing of pushes.
+constexpr uint16_t kVersionWithoutPushes = 1;
+/// Bits of the flags of an entry.
+constexpr uint8_t kIncrement = 1;
+constexpr uint8_t kPushed = 2;
 constexpr uint32_t kNameBytesMax = 4096;
 constexpr uint32_t kRankMax = 32;
 constexpr uint32_t kManyMax = uint32_t{1} << 30;
@@ -35,7 +40,9 @@ void put(const Extent& extent, ByteWriter* out) {
 void put(const Entry& entry, ByteWriter* out) {
   out->put_string(entry.name);
   out->put(static_cast<uint8_t>(entry.dtype));
-  out->put(static_cast<uint8_t>(entry.is_increment ? 1 : 0));
+  const bool says_pushes = entry.pushed.life != 0;
+  out->put(
+      static_cast<uint8_t>((entry.is_increment ? kIncrement : 0) | (says_pushes ? kPushed : 0)));
   out->put(static_cast<uint16_t>(entry.shape.rank()));
   for (const int64_t extent : entry.shape.dims()) out->put(extent);
   for (const Range& range : entry.slice) {
@@ -46,6 +53,11 @@ void put(const Entry& entry, ByteWriter* out) {
   if (entry.is_increment) put(entry.rows, out);
   put(entry.data, out);
   out->put_string(entry.changes_made);
+  if (!says_pushes) return;
+  out->put(entry.pushed.life);
+  out->put(entry.pushed.pushes);
+  out->put(entry.pushed.rows);
+  out->put_string(entry.pushed.table);
 }
 
 /// Reads an extent that lies in one of `files`.
@@ -92,7 +104,16 @@ Status check_bytes(const Entry& entry) {
   return base::data_loss("{} bytes where {} are needed", entry.data.bytes, needed);
 }
 
-Status get(ByteReader* in, const std::vector<DataFile>& files, Entry* out) {
+Status get(ByteReader* in, Entry::Pushed* out) {
+  SR_RETURN_IF_ERROR(in->get(&out->life));
+  SR_RETURN_IF_ERROR(in->get(&out->pushes));
+  SR_RETURN_IF_ERROR(in->get(&out->rows));
+  SR_RETURN_IF_ERROR(in->get_string(&out->table, kNameBytesMax));
+  if (out->life != 0 && out->pushes >= 0 && out->rows >= 0) return {};
+  return base::data_loss("{} pushes of {} rows in life {:016x}", out->pushes, out->rows, out->life);
+}
+
+Status get(ByteReader* in, const std::vector<DataFile>& files, uint16_t version, Entry* out) {
   uint8_t dtype = 0;
   uint8_t flags = 0;
   uint16_t rank = 0;
@@ -102,8 +123,9 @@ Status get(ByteReader* in, const std::vector<DataFile>& files, Entry* out) {
   SR_RETURN_IF_ERROR(in->get(&rank));
   out->dtype = static_cast<DType>(dtype);
   if (!tensor::is_valid(out->dtype)) return base::data_loss("dtype {}", dtype);
-  if (flags > 1) return base::data_loss("flags {}", flags);
-  out->is_increment = flags == 1;
+  const int known = kIncrement | (version == kVersionWithoutPushes ? 0 : kPushed);
+  if ((flags & ~known) != 0) return base::data_loss("flags {}", flags);
+  out->is_increment = (flags & kIncrement) != 0;
   if (rank > kRankMax) return base::data_loss("{} dimensions", rank);
   out->shape = Shape();
   for (uint16_t i = 0; i < rank; ++i) {
@@ -123,6 +145,7 @@ Status get(ByteReader* in, const std::vector<DataFile>& files, Entry* out) {
   if (out->is_increment) SR_RETURN_IF_ERROR(get(in, files, &out->rows));
   SR_RETURN_IF_ERROR(get(in, files, &out->data));
   SR_RETURN_IF_ERROR(in->get_string(&out->changes_made, kManyMax));
+  if ((flags & kPushed) != 0) SR_RETURN_IF_ERROR(get(in, &out->pushed));
   return check_bytes(*out);
 }
 
@@ -134,7 +157,7 @@ Status check_name(const std::string& name) {
   return base::data_loss("'{}' is no name of a file", name);
 }
 
-Status get(ByteReader* in, Index* out) {
+Status get(ByteReader* in, uint16_t version, Index* out) {
   uint32_t count = 0;
   SR_RETURN_IF_ERROR(in->get_string(&out->base, kNameBytesMax));
   if (!out->base.empty()) SR_RETURN_IF_ERROR(check_name(out->base));
@@ -151,7 +174,7 @@ Status get(ByteReader* in, Index* out) {
   SR_RETURN_IF_ERROR(in->get_count(&count, kManyMax, 28));
   for (uint32_t i = 0; i < count; ++i) {
     Entry& entry = out->entries.emplace_back();
-    const Status read = get(in, out->files, &entry);
+    const Status read = get(in, out->files, version, &entry);
     if (!read.ok()) return base::with_context(read, fmt::format("tensor '{}'", entry.name));
   }
   if (in->remaining() == 0) return {};
@@ -201,7 +224,10 @@ bool begins_as_index(std::string_view bytes) { return bytes.starts_with(kMagic);
 std::string encode(const Index& index) {
   ByteWriter out;
   out.put_bytes(kMagic);
-  out.put(kVersion);
+  // Earlier releases read what they know.
+  const bool says_pushes =
+      std::ranges::any_of(index.entries, [](const Entry& entry) { return entry.pushed.life != 0; });
+  out.put(says_pushes ? kVersion : kVersionWithoutPushes);
   out.put_string(index.base);
   out.put(static_cast<uint32_t>(index.cuts.size()));
   for (const uint64_t cut : index.cuts) out.put(cut);
@@ -232,13 +258,14 @@ Result<Index> decode(std::string_view bytes, std::string_view what) {
   ByteReader in(bytes.substr(kMagic.size()));
   uint16_t version = 0;
   SR_RETURN_IF_ERROR(in.get(&version));
-  if (version != kVersion) {
+  if (version < kVersionWithoutPushes || version > kVersion) {
     return base::unimplemented(
-        "{} has format {}; this release reads format {}: read it with the release that wrote it",
-        what, version, kVersion);
+        "{} has format {}; this release reads formats {} to {}: read it with the release that "
+        "wrote it",
+        what, version, kVersionWithoutPushes, kVersion);
   }
   Index out;
-  const Status read = get(&in, &out);
+  const Status read = get(&in, version, &out);
   if (!read.ok()) return damaged(base::message_of(read));
   return out;
 }

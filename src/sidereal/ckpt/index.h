@@ -40,6 +40,17 @@ struct Entry {
   Extent data = {};
   /// Which changes of closures are in it: resources::ChangesMade::encode().
   std::string changes_made = {};
+  /// How much is in it of what was pushed to a variable of a task since that was started. Value
+  /// type.
+  struct Pushed {
+    uint64_t life = 0;  ///< The incarnation of the task; 0: nothing is said.
+    int64_t pushes = 0;
+    int64_t rows = 0;        ///< Of tables.
+    std::string table = {};  ///< Whose part it is; "": it is no table.
+
+    friend bool operator==(const Pushed&, const Pushed&) = default;
+  };
+  Pushed pushed = {};
 
   friend bool operator==(const Entry&, const Entry&) = default;
 };

@@ -54,6 +54,7 @@ class RestoreWork::Job : public std::enable_shared_from_this<Job> {
     Variable* variable = nullptr;
     std::shared_ptr<Tensor> tensor;  // Nobody else holds its memory.
     std::shared_ptr<ChangesMade> changes_made;
+    ckpt::Entry::Pushed pushed;
   };
 
   // --- On lanes.
@@ -61,6 +62,15 @@ class RestoreWork::Job : public std::enable_shared_from_this<Job> {
   static Status assign(const Value& value) {
     SR_RETURN_IF_ERROR(value.variable->take(std::move(*value.tensor)));
     *value.variable->changes_made() = std::move(*value.changes_made);
+    const resources::PushCounts* const counts = resources::PushCounts::here();
+    // What was pushed to another life of the task is not counted in this one.
+    resources::Staleness::Pushed pushed;
+    if (counts != nullptr && value.pushed.life == counts->life()) {
+      pushed = {.pushes = value.pushed.pushes,
+                .rows = value.pushed.rows,
+                .is_table = !value.pushed.table.empty()};
+    }
+    value.variable->staleness()->note_restored(pushed);
     return {};
   }
 
@@ -143,7 +153,8 @@ class RestoreWork::Job : public std::enable_shared_from_this<Job> {
                         ChangesMade::decode(reader->changes_made(wanted.name, slice)));
     const Value is{.variable = wanted.variable.get(),
                    .tensor = std::make_shared<Tensor>(std::move(value)),
-                   .changes_made = std::make_shared<ChangesMade>(std::move(made))};
+                   .changes_made = std::make_shared<ChangesMade>(std::move(made)),
+                   .pushed = reader->pushed(wanted.name, slice)};
     if (lanes_ == nullptr) return assign(is);
     {
       const std::lock_guard lock(mutex_);

@@ -282,6 +282,8 @@ void small_update(benchmark::State& state) {
 }
 
 void counting(benchmark::State& state) {
+  const auto counts = std::make_shared<resources::PushCounts>(1);
+  const resources::PushCounts::OnLane here(counts.get(), 0);
   resources::Staleness staleness;
   const int64_t workers = state.range(0);
   uint64_t step = 0;

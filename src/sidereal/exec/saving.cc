@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/slice.h"
 #include "sidereal/tensor/dtype.h"
 #include "sidereal/tensor/strings.h"
@@ -37,7 +38,12 @@ std::span<const std::byte> as_bytes(const Tensor& value) { return {value.raw(), 
 
 class SaveWork::Job : public std::enable_shared_from_this<Job> {
  public:
-  Job(SaveRequest request, VariableLanes* lanes) : request_(std::move(request)), lanes_(lanes) {
+  Job(SaveRequest request, VariableLanes* lanes)
+      : request_(std::move(request)),
+        lanes_(lanes),
+        counts_(resources::PushCounts::here() == nullptr
+                    ? nullptr
+                    : resources::PushCounts::here()->shared_from_this()) {
     for (SavedTensor& tensor : std::exchange(request_.tensors, {})) {
       items_.emplace_back().of = std::move(tensor);
     }
@@ -95,6 +101,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
   struct Item {
     SavedTensor of;
     std::shared_ptr<Snapshot> snapshot;
+    resources::Staleness::Pushed pushed;
     std::string strings;  // Encoded, of strings.
     std::unique_ptr<ExtentWriter> rows;
     std::unique_ptr<ExtentWriter> data;
@@ -181,6 +188,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
           item.of.variable->snapshot(request_.bases, request_.tracks ? request_.cut : 0);
       if (!taken.ok()) return fail(taken.status());
       item.snapshot = *std::move(taken);
+      item.pushed = item.of.variable->staleness()->note_cut(request_.cut);
     }
   }
 
@@ -258,6 +266,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
       SR_ASSIGN_OR_RETURN(Entry entry, entry_of(&item));
       out.entries.push_back(std::move(entry));
     }
+    if (counts_ != nullptr) counts_->wrote({.cut = request_.cut, .prefix = request_.prefix});
     return ckpt::encode(out);
   }
 
@@ -432,6 +441,7 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
     if (snapshot != nullptr) {
       out.is_increment = snapshot->is_increment();
       out.changes_made = snapshot->changes_made();
+      if (counts_ != nullptr) out.pushed = pushed_of(*item);
     }
     if (item->rows != nullptr) {
       SR_ASSIGN_OR_RETURN(out.rows, item->rows->finish());
@@ -440,8 +450,16 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
     return out;
   }
 
+  [[nodiscard]] Entry::Pushed pushed_of(const Item& item) const {
+    Entry::Pushed out = {
+        .life = counts_->life(), .pushes = item.pushed.pushes, .rows = item.pushed.rows};
+    if (item.pushed.is_table) out.table = resources::table_of(item.of.variable->def().name);
+    return out;
+  }
+
   SaveRequest request_;         // Its tensors are the items; the rest does not change.
   VariableLanes* const lanes_;  // For the step's lane, and what it posts.
+  const std::shared_ptr<resources::PushCounts> counts_;  // nullptr: nothing does.
   std::vector<Item> items_;
   std::atomic<int64_t> written_ = 0;
   std::atomic<int64_t> total_ = 0;
@@ -457,6 +475,11 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
   std::deque<Filled> filled_;
   std::optional<Result<std::string>> result_;
 };
+
+bool is_in_place(sys::Disk* disk, const std::string& prefix, uint64_t cut) {
+  const Result<ckpt::Index> index = ckpt::read_index(disk, prefix);
+  return index.ok() && std::ranges::find(index->cuts, cut) != index->cuts.end();
+}
 
 std::unique_ptr<SaveWork> SaveWork::start(SaveRequest request, VariableLanes* lanes) {
   auto job = std::make_shared<Job>(std::move(request), lanes);

@@ -35,8 +35,11 @@ class LocalLink final : public Link {
                                       std::function<void(task::ProgramResult)> done) override {
     call.session = session_;
     auto part = std::make_shared<LocalPart>(task_, call.step);
-    task_->run(&call,
-               [done = std::move(done)](task::ProgramResult& result) { done(std::move(result)); });
+    task_->run(&call, [task = task_, done = std::move(done)](task::ProgramResult& result) {
+      // So that it is known that what the task has is known to nobody else.
+      task->answered_pushes(0).note(result.pushed);
+      done(std::move(result));
+    });
     return part;
   }
   void detach() override { task_->close_session(session_); }

@@ -52,6 +52,8 @@ struct LinkOptions {
   std::string cluster = {};            ///< That the session named, as JSON; "": none.
   std::string master = {};             ///< The task of the master.
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
+  /// Hears what answers over gRPC say was pushed.
+  task::AnsweredPushes* answered = nullptr;
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;
 };

@@ -234,6 +234,7 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
                              .cluster = cluster_json_,
                              .master = context_->task->name(),
                              .data = data_channels(),
+                             .answered = &context_->task->answered_pushes(0),
                              .on_lost = [weak = weak_from_this(), task](const Status& why) {
                                const std::shared_ptr<MasterSession> self = weak.lock();
                                if (self != nullptr) self->note_lost(task, why);

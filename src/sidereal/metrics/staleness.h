@@ -35,15 +35,25 @@ inline Declaration pushed_rows(std::string table) {
   return counter("sidereal_pushed_rows_total", Unit::kCount, "Rows of tables that pushes changed.",
                  {{"table", std::move(table)}});
 }
+/// What tasks say for whoever knows what a checkpoint has of it.
+inline constexpr const char* kHeldPushesName = "sidereal_held_pushes";
+inline constexpr const char* kHeldRowsName = "sidereal_held_rows";
+inline Declaration held_pushes(std::string table) {
+  return gauge(kHeldPushesName, Unit::kCount,
+               "Pushes that variables have in them, of those to this start of their task.",
+               {{"table", std::move(table)}});
+}
+inline Declaration held_rows(std::string table) {
+  return gauge(kHeldRowsName, Unit::kCount, "Rows of tables that these pushes changed.",
+               {{"table", std::move(table)}});
+}
 inline Declaration unsaved_pushes(std::string table) {
-  return gauge(
-      kUnsavedPushesName, Unit::kCount,
-      "Pushes since the latest saving of variables was begun: what would be lost at least.",
-      {{"table", std::move(table)}});
+  return gauge(kUnsavedPushesName, Unit::kCount,
+               "Pushes that no checkpoint has which is in place: what would be lost at least.",
+               {{"table", std::move(table)}});
 }
 inline Declaration unsaved_rows(std::string table) {
-  return gauge(kUnsavedRowsName, Unit::kCount,
-               "Rows that pushes changed since the latest saving of their table was begun.",
+  return gauge(kUnsavedRowsName, Unit::kCount, "Rows that these pushes changed.",
                {{"table", std::move(table)}});
 }
 

@@ -1,7 +1,9 @@
 #include "sidereal/resources/staleness.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "sidereal/metrics/staleness.h"
 
@@ -9,8 +11,11 @@ namespace sidereal::resources {
 
 namespace {
 
-/// The name of a table that is called `key`, or of which `key` is a part: "w" of "c|w/part_3", and
-/// of "w/part_3_1", as a strategy calls it.
+/// Cuts that are remembered until it is known that their checkpoints are in place.
+constexpr size_t kCutsMax = 16;
+
+}  // namespace
+
 std::string_view table_of(std::string_view key) {
   key.remove_prefix(key.find('|') + 1);  // All of it where there is none: npos + 1 is 0.
   constexpr std::string_view kPart = "/part_";
@@ -27,8 +32,6 @@ std::string_view table_of(std::string_view key) {
                            again.find_first_not_of(kDigits) == std::string_view::npos;
   return are_numbers ? key.substr(0, part) : key;
 }
-
-}  // namespace
 
 metrics::HistogramSnapshot Staleness::Seen::snapshot() const {
   metrics::HistogramSnapshot out;
@@ -66,11 +69,39 @@ Staleness::Counted* Staleness::begin() {
   return made;
 }
 
-void Staleness::note_cut() {
+Staleness::Pushed Staleness::note_cut(uint64_t cut) {
   Counted* const counted = counted_.load(std::memory_order_relaxed);
+  if (counted == nullptr) return {};
+  const Pushed now = counted->pushed();
+  const std::lock_guard lock(counted->mutex);
+  // Those of which nobody heard whether they came to be have failed, mostly.
+  if (counted->cuts.size() >= kCutsMax) counted->cuts.erase(counted->cuts.begin());
+  counted->cuts.push_back({.cut = cut, .pushed = now});
+  return now;
+}
+
+void Staleness::note_restored(const Pushed& now) {
+  Counted* counted = counted_.load(std::memory_order_relaxed);
+  if (counted == nullptr) {
+    if (now.pushes == 0) return;
+    counted = begin();
+  }
+  const Pushed before = counted->pushed();
+  const Pushed less = {.pushes = before.pushes - now.pushes, .rows = before.rows - now.rows};
+  counted->changes_dropped.add(less.pushes);
+  counted->rows_dropped.add(less.rows);
+  if (now.is_table) counted->is_table.store(true, std::memory_order_relaxed);
+  counted->drop(less);
+  const std::lock_guard lock(counted->mutex);
+  counted->cuts.clear();
+  counted->saved = now;
+}
+
+void Staleness::end() {
+  Counted* const counted = counted_.load(std::memory_order_acquire);
   if (counted == nullptr) return;
-  counted->changes_in_cut.set(counted->changes.value());
-  counted->rows_in_cut.set(counted->rows.value());
+  const std::lock_guard lock(counted->mutex);
+  if (!std::exchange(counted->has_ended, true)) counted->drop(counted->pushed());
 }
 
 void Staleness::put_aside(std::span<const int> pushers) {
@@ -89,21 +120,28 @@ void Staleness::put_aside(std::span<const int> pushers) {
 }
 
 void Staleness::read(std::string_view key, std::span<const std::string> names,
-                     metrics::Readings* into) const {
+                     std::span<const uint64_t> committed, metrics::Readings* into) const {
   const Counted* const counted = counted_.load(std::memory_order_acquire);
   if (counted == nullptr) return;
   const bool is_table = counted->is_table.load(std::memory_order_relaxed);
   const std::string table(is_table ? table_of(key) : "");
-  const auto less = [](const metrics::Counter& now, const metrics::Counter& then) {
-    return std::max<int64_t>(now.value() - then.value(), 0);
-  };
+  const std::lock_guard lock(counted->mutex);
+  for (const uint64_t cut : committed) {
+    const auto found = std::ranges::find(counted->cuts, cut, &Counted::Cut::cut);
+    if (found == counted->cuts.end()) continue;
+    counted->saved = found->pushed;
+    counted->cuts.erase(counted->cuts.begin(), found + 1);
+  }
+  const Pushed now = counted->pushed();
+  const auto less = [](int64_t all, int64_t saved) { return std::max<int64_t>(all - saved, 0); };
   into->add(metrics::pushes(table), counted->changes.value());
-  into->add(metrics::unsaved_pushes(table), less(counted->changes, counted->changes_in_cut));
+  into->add(metrics::held_pushes(table), now.pushes);
+  into->add(metrics::unsaved_pushes(table), less(now.pushes, counted->saved.pushes));
   if (is_table) {
     into->add(metrics::pushed_rows(table), counted->rows.value());
-    into->add(metrics::unsaved_rows(table), less(counted->rows, counted->rows_in_cut));
+    into->add(metrics::held_rows(table), now.rows);
+    into->add(metrics::unsaved_rows(table), less(now.rows, counted->saved.rows));
   }
-  const std::lock_guard lock(counted->mutex);
   if (counted->aside.count > 0) into->add(metrics::staleness(table, ""), counted->aside);
   for (size_t i = 0; i < counted->by_pusher.size() && i < names.size(); ++i) {
     const Seen* const seen = counted->by_pusher[i].load(std::memory_order_acquire);

@@ -5,28 +5,38 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sidereal/metrics/counter.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/histogram.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/pushers.h"
 
 /// How old what steps compute with is, and what would be lost with it.
 namespace sidereal::resources {
 
+/// The name of a table that is called `key`, or of which `key` is a part: "w" of "c|w/part_3", and
+/// of "w/part_3_1", as a strategy calls it.
+std::string_view table_of(std::string_view key);
+
 /// Counts the changes of a variable: how many others made between what a step read of it and what
-/// that step then changed, by pusher; and how many rows have changed that no checkpoint has.
+/// that step then changed, by pusher; and how many its value has in it, and no checkpoint.
 /// Takes no memory before the first change. A change costs a few additions to what is the
 /// variable's alone, and looks nothing up.
 /// Thread: that of the variable's value, but for what says otherwise.
 class Staleness {
  public:
   Staleness() = default;
-  ~Staleness() { delete counted_.load(std::memory_order_relaxed); }
+  ~Staleness() {
+    end();
+    delete counted_.load(std::memory_order_relaxed);
+  }
   Staleness(const Staleness&) = delete;
   Staleness& operator=(const Staleness&) = delete;
 
@@ -51,16 +61,26 @@ class Staleness {
   void note_assignment(uint64_t step, bool is_table, int64_t rows) {
     counted_or_begun()->change(step, is_table, rows);
   }
-  /// What is so now goes into a checkpoint.
-  void note_cut();
+  /// What the variable has in it of what was pushed. Value type.
+  struct Pushed {
+    int64_t pushes = 0;
+    int64_t rows = 0;
+    bool is_table = false;
+  };
+  /// What is so now goes into the checkpoint of this cut.
+  Pushed note_cut(uint64_t cut);
+  /// It has other values, which have so much of it in them.
+  void note_restored(const Pushed& now);
+  /// It goes, and what it has in it is not lost. Thread: any.
+  void end();
 
   /// What was counted with these numbers, which no worker has any more, becomes the others'.
   /// Thread: any.
   void put_aside(std::span<const int> pushers);
-  /// Adds what was counted, of the variable of this key in a Manager. `names`: of pushers. Thread:
-  /// any.
+  /// Adds what was counted, of the variable of this key in a Manager. `names`: of pushers.
+  /// `committed`: cuts whose checkpoints are in place, the latest last. Thread: any.
   void read(std::string_view key, std::span<const std::string> names,
-            metrics::Readings* into) const;
+            std::span<const uint64_t> committed, metrics::Readings* into) const;
 
  private:
   struct Read {
@@ -109,6 +129,11 @@ class Staleness {
       return seen != nullptr ? seen : begin_by(pusher);
     }
     Seen* begin_by(int pusher);
+    [[nodiscard]] Pushed pushed() const {
+      return {.pushes = changes.value() - changes_dropped.value(),
+              .rows = rows.value() - rows_dropped.value(),
+              .is_table = is_table.load(std::memory_order_relaxed)};
+    }
     void change(uint64_t step, bool of_table, int64_t of_rows) {
       if (of_table) is_table.store(true, std::memory_order_relaxed);
       const int64_t version = changes.value() + 1;
@@ -117,18 +142,35 @@ class Staleness {
       if (read.step == step) read.version = version;
       changes.set(version);
       rows.add(of_rows);
+      PushCounts::add_here(of_rows);
+    }
+    void drop(const Pushed& gone) const {
+      if (counts != nullptr) counts->drop(lane, gone.pushes, gone.rows);
     }
 
+    // Of the lane that changed it first.
+    const std::shared_ptr<PushCounts> counts =
+        PushCounts::here() == nullptr ? nullptr : PushCounts::here()->shared_from_this();
+    const int lane = PushCounts::lane_here();
     std::atomic<bool> is_table = false;
     metrics::Counter changes;  // So far.
     metrics::Counter rows;     // That they changed.
-    metrics::Counter changes_in_cut;
-    metrics::Counter rows_in_cut;
+    // Of them, those that the values do not have in them, since they were restored.
+    metrics::Counter changes_dropped;
+    metrics::Counter rows_dropped;
     static constexpr size_t kWays = 4;  // Steps that meet at one place are told apart.
     alignas(64) std::array<Read, 64 * kWays> reads{};  // Of steps that are under way, mostly.
     std::array<std::atomic<Seen*>, Pushers::kMax + 1> by_pusher{};  // Its own.
     mutable std::mutex mutex;            // Of put_aside() and read(): each count is in one place.
     metrics::HistogramSnapshot aside{};  // With mutex.
+    /// What values had in them that went into a checkpoint.
+    struct Cut {
+      uint64_t cut = 0;
+      Pushed pushed;
+    };
+    mutable std::vector<Cut> cuts;  // With mutex: not known to be in place.
+    mutable Pushed saved;           // With mutex: what the latest checkpoint in place has.
+    bool has_ended = false;         // With mutex.
   };
 
   Counted* counted_or_begun() {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "sidereal/metrics/staleness.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/pushed_by.h"
 
 namespace sidereal::resources {
@@ -17,9 +19,10 @@ namespace {
 constexpr int kOne = 1;
 constexpr int kOther = 2;
 
-metrics::Readings figures_of(const Staleness& of, std::string_view key) {
+metrics::Readings figures_of(const Staleness& of, std::string_view key,
+                             const std::vector<uint64_t>& committed = {}) {
   metrics::Readings out;
-  of.read(key, std::vector<std::string>{"", "one", "other"}, &out);
+  of.read(key, std::vector<std::string>{"", "one", "other"}, committed, &out);
   return out;
 }
 
@@ -63,8 +66,8 @@ TEST(Staleness, OfPartsIsThatOfTheirTable) {
   }
   const std::vector<std::string> names = {"", "one"};
   metrics::Readings both;
-  of.read("t/part_0", names, &both);
-  of.read("t/part_1", names, &both);
+  of.read("t/part_0", names, {}, &both);
+  of.read("t/part_1", names, {}, &both);
   EXPECT_EQ(both.all().at(metrics::series_of(metrics::staleness("t", "one"))).histogram.count, 2);
   EXPECT_EQ(both.series("sidereal_pushes_total{table=\"t\"}"), 4);
 }
@@ -130,21 +133,92 @@ TEST(Staleness, OfManyChangesIsCountedInTheLastBucket) {
   EXPECT_GE(one.quantile(1), 131'071);
 }
 
-TEST(Staleness, SaysWhatNoCheckpointHas) {
+TEST(Staleness, SaysWhatNoCheckpointHasThatIsInPlace) {
   Staleness of;
-  const auto figure = [&](const char* name) { return figures_of(of, "c|w/part_1").series(name); };
-  of.note_cut();
+  std::vector<uint64_t> committed;
+  const auto figure = [&](const char* name) {
+    return figures_of(of, "c|w/part_1", committed).series(name);
+  };
+  of.note_cut(100);
   for (uint64_t step = 1; step <= 3; ++step) of.note_change(step, kOne, true, 7);
   EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 3);
   EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 21);
-  of.note_cut();
+  const Staleness::Pushed cut = of.note_cut(101);
+  EXPECT_EQ(cut.pushes, 3);
+  EXPECT_EQ(cut.rows, 21);
+  EXPECT_TRUE(cut.is_table);
+  of.note_change(4, kOther, true, 2);
+  // It is being written.
+  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 4);
+  of.note_cut(102);
+  of.note_change(5, kOther, true, 2);
+  committed = {101};
+  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 2);
+  EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 4);
+  // Cut 102 has failed, and the next one is in place.
+  of.note_cut(103);
+  committed = {101, 103};
   EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 0);
   EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 0);
-  of.note_change(4, kOther, true, 2);
-  EXPECT_EQ(figure("sidereal_unsaved_pushes{table=\"w\"}"), 1);
-  EXPECT_EQ(figure("sidereal_unsaved_rows{table=\"w\"}"), 2);
-  EXPECT_EQ(figure("sidereal_pushes_total{table=\"w\"}"), 4);
-  EXPECT_EQ(figure("sidereal_pushed_rows_total{table=\"w\"}"), 23);
+  EXPECT_EQ(figure("sidereal_held_pushes{table=\"w\"}"), 5);
+  EXPECT_EQ(figure("sidereal_held_rows{table=\"w\"}"), 25);
+  EXPECT_EQ(figure("sidereal_pushes_total{table=\"w\"}"), 5);
+  EXPECT_EQ(figure("sidereal_pushed_rows_total{table=\"w\"}"), 25);
+}
+
+TEST(Staleness, OfValuesThatWereRestoredHasWhatTheseHave) {
+  const auto counts = std::make_shared<PushCounts>(9);
+  {
+    Staleness of;
+    const auto figure = [&](const char* name) { return figures_of(of, "w").series(name); };
+    of.note_change(0, kOne, true, 7);
+    EXPECT_EQ(counts->read(3).number, 0) << "by no lane";
+    const PushCounts::OnLane here(counts.get(), 3);
+    Staleness on;
+    for (uint64_t step = 1; step <= 5; ++step) on.note_change(step, kOne, true, 7);
+    EXPECT_EQ(counts->read(3).pushes, 5);
+    on.note_restored({.pushes = 2, .rows = 14, .is_table = true});
+    on.note_change(6, kOne, true, 7);
+    const metrics::Readings all = figures_of(on, "w");
+    EXPECT_EQ(all.series("sidereal_unsaved_pushes{table=\"w\"}"), 1);
+    EXPECT_EQ(all.series("sidereal_held_pushes{table=\"w\"}"), 3);
+    EXPECT_EQ(all.series("sidereal_held_rows{table=\"w\"}"), 21);
+    EXPECT_EQ(all.series("sidereal_pushes_total{table=\"w\"}"), 6);
+    EXPECT_EQ(counts->read(3).number, 6);
+    EXPECT_EQ(counts->read(3).pushes, 3);
+    EXPECT_EQ(counts->read(3).rows, 21);
+    on.end();
+    on.end();
+    EXPECT_EQ(counts->read(3).pushes, 0);
+    EXPECT_EQ(figure("sidereal_pushes_total{table=\"w\"}"), 1);
+  }
+  EXPECT_EQ(counts->read(3).rows, 0);
+  EXPECT_EQ(PushCounts::here(), nullptr);
+}
+
+TEST(PushCounts, SayWhatLanesHave) {
+  PushCounts counts(9);
+  counts.add(1, 5);
+  counts.add(1, 0);
+  counts.add(1, 2);
+  counts.add(255, 2);
+  counts.drop(1, 2, 4);
+  const PushedSoFar one = counts.read(1);
+  EXPECT_EQ(one.life, 9U);
+  EXPECT_EQ(one.lane, 1);
+  EXPECT_EQ(one.number, 3);
+  EXPECT_EQ(one.pushes, 1);
+  EXPECT_EQ(one.rows, 3);
+  EXPECT_EQ(counts.read(0).number, 0);
+}
+
+TEST(PushCounts, KnowWhichCheckpointsAreInPlace) {
+  PushCounts counts(9);
+  for (const uint64_t cut : {1, 2, 3}) counts.wrote({.cut = cut, .prefix = "model"});
+  counts.commit(2);
+  ASSERT_EQ(counts.written().size(), 2U);
+  EXPECT_EQ(counts.written()[0].cut, 1U) << "others may be of other variables";
+  EXPECT_EQ(counts.committed(), std::vector<uint64_t>{2});
 }
 
 TEST(Pushers, HaveANumberAsLongAsSomebodyHoldsIt) {

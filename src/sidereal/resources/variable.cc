@@ -145,6 +145,7 @@ void Variable::forget_value() {
 }
 
 void Variable::cancel() {
+  staleness_.end();
   if (owner_ == nullptr) {
     const auto held = lock();
     return forget_value();
@@ -238,7 +239,6 @@ Result<std::shared_ptr<Snapshot>> Variable::snapshot(std::span<const uint64_t> b
   auto out = std::make_shared<Snapshot>(now.dtype(), now.shape(),
                                         value_.watch_->changed_since(bases, rows));
   out->changes_made_ = changes_made_.encode();
-  staleness_.note_cut();
   const bool is_small = !value_.is_in_table() && now.nbytes() <= kSpareBytesMax;
   if (is_small || now.dtype() == DType::kString) {
     // A change takes other memory then, as when a step holds the value.

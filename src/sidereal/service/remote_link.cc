@@ -146,8 +146,9 @@ constexpr int32_t kFetchesMax = 1 << 20;
 class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramReply>,
                          public task::StepPart {
  public:
-  RemotePart(PeerName peer, std::function<void(task::ProgramResult)> done)
-      : peer_(std::move(peer)), done_with_(std::move(done)) {}
+  RemotePart(PeerName peer, task::AnsweredPushes* answered,
+             std::function<void(task::ProgramResult)> done)
+      : peer_(std::move(peer)), answered_(answered), done_with_(std::move(done)) {}
 
   void run(v1::Worker::Stub* stub, task::ProgramCall call) {
     stub->async()->RunProgram(&context_, this);
@@ -201,6 +202,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     if (!reply->has_tail()) return;
     task::ProgramResult result;
     task::from_proto(reply->mutable_tail(), &result);
+    answered_->note(result.pushed);
     result.fetches = std::move(fetches_);
     give(std::move(result));
   }
@@ -225,6 +227,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
   }
 
   const PeerName peer_;
+  task::AnsweredPushes* const answered_;
   std::mutex result_mutex_;
   std::function<void(task::ProgramResult)> done_with_;
   bool ended_ = false;
@@ -270,6 +273,7 @@ class RemoteLink final : public master::Link {
   RemoteLink(std::shared_ptr<grpc::Channel> channel, std::string peer, master::LinkOptions options)
       : stub_(v1::Worker::NewStub(std::move(channel))),
         peer_{.task = options.task, .shown = std::move(peer)},
+        answered_(options.answered),
         data_(options.data),
         attachment_(std::make_shared<Attachment>(
             peer_, [parts = parts_, on_lost = std::move(options.on_lost)](const Status& why) {
@@ -306,7 +310,7 @@ class RemoteLink final : public master::Link {
       parts_->add(part);
       return part;
     }
-    auto part = std::make_shared<RemotePart>(peer_, std::move(done));
+    auto part = std::make_shared<RemotePart>(peer_, answered_, std::move(done));
     part->run(stub_.get(), std::move(call));
     return part;
   }
@@ -326,6 +330,7 @@ class RemoteLink final : public master::Link {
 
   const std::unique_ptr<v1::Worker::Stub> stub_;
   const PeerName peer_;
+  task::AnsweredPushes* const answered_;
   task::DataChannels* const data_;
   v1::AttachHead head_;
   // Known once attached, which is before anything runs.

@@ -19,6 +19,11 @@ struct Staleness {
 /// nothing.
 std::vector<Staleness> staleness_of(const std::vector<TaskReport>& reports);
 
+/// What came to `now` after it was `before`. Of a worker that has gone what it had counted is among
+/// the others' `now`, and came before.
+std::vector<Staleness> staleness_since(const std::vector<Staleness>& before,
+                                       const std::vector<Staleness>& now);
+
 /// What a life of a task has of a table that no checkpoint has. Value type.
 struct Unsaved {
   std::string task;
@@ -26,6 +31,9 @@ struct Unsaved {
   std::string table;  ///< "": of all variables that are no tables.
   int64_t pushes = 0;
   int64_t rows = 0;
+  /// With those that a checkpoint has.
+  int64_t held_pushes = 0;
+  int64_t held_rows = 0;
 };
 /// Of each task and table; of tasks that say nothing, nothing.
 std::vector<Unsaved> unsaved_of(const std::vector<TaskReport>& reports);

@@ -13,6 +13,7 @@
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
+#include "sidereal/task/failure.h"
 
 namespace sidereal::service {
 
@@ -45,6 +46,7 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   for (const v1::RunningJob& job : from.jobs()) {
     to->jobs.push_back({.holder = from_proto(job.holder()), .since_s = job.since_s()});
   }
+  for (const v1::PushedSoFar& one : from.answered()) to->answered.push_back(task::from_proto(one));
   to->settings = {from.settings().begin(), from.settings().end()};
 }
 

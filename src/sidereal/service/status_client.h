@@ -11,6 +11,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/metrics/figures.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/job.h"
 
@@ -28,6 +29,8 @@ struct TaskReport {
   /// How its lanes work and who said so, for people; empty with "grpc".
   std::map<std::string, std::string> settings;
   std::vector<RunningJob> jobs;  ///< Whose leases its master granted, by name.
+  /// What answers to it have said was pushed, by lanes of starts of tasks.
+  std::vector<resources::PushedSoFar> answered;
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.

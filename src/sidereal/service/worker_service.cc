@@ -385,6 +385,9 @@ class WorkerService::Impl final
     fill(reply);
     reply->set_cluster(options_.cluster->now().json);
     write_figures(options_.figures(), reply);
+    for (const resources::PushedSoFar& one : std::as_const(*common_->task).answered_pushes()) {
+      task::to_proto(one, reply->add_answered());
+    }
     for (const RunningJob& job : options_.leases->jobs.running()) {
       v1::RunningJob* const out = reply->add_jobs();
       to_proto(job.holder, out->mutable_holder());

@@ -261,11 +261,19 @@ class Unheard final : public DataChannel::Sink {
   void ended(const Status& /*status*/, std::span<Tensor> /*fetches*/) override { delete this; }
 };
 
-/// Adds what an answer says beside its tensors, if anything.
-void read_tail(const std::string& bytes, ProgramResult* result) {
+/// Adds what an answer says beside its tensors, if anything; what was pushed to `answered`.
+void read_tail(std::string_view bytes, AnsweredPushes* answered, ProgramResult* result) {
+  if (bytes.empty()) return;
+  Pushed pushed;
+  const Status taken = take_pushed(&bytes, &pushed);
+  if (!taken.ok()) {
+    result->status = taken;
+    return;
+  }
+  answered->note(pushed);
   if (bytes.empty()) return;
   session::v1::ProgramTail tail;
-  if (!tail.ParseFromString(bytes)) {
+  if (!tail.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     result->status = base::data_loss("the end of an answer cannot be read");
     return;
   }
@@ -331,7 +339,7 @@ class DataPart final : public DataChannels::Part,
     result.derived = derived_ || (ended_ && !status.ok());
     result.fetches.assign(std::make_move_iterator(fetches.begin()),
                           std::make_move_iterator(fetches.end()));
-    read_tail(tail_, &result);
+    read_tail(tail_, &task_->answered_pushes(lane_), &result);
     give(std::move(result));
     answered_ = true;
     const std::shared_ptr<DataPart> last = std::move(self_);
@@ -375,7 +383,8 @@ class DataPart final : public DataChannels::Part,
 /// A program that another task runs alone. It keeps itself while it is under way.
 class LaneRun final : public Peers::Run, public DataChannel::Sink {
  public:
-  LaneRun(DataChannel* channel, Peers::RunDone* done) : channel_(channel), done_(done) {}
+  LaneRun(DataChannel* channel, Peers::RunDone* done, AnsweredPushes* answered)
+      : channel_(channel), done_(done), answered_(answered) {}
 
   void start(const transport::CallOptions& what, std::span<const Tensor> feeds,
              std::shared_ptr<LaneRun> self) {
@@ -401,13 +410,14 @@ class LaneRun final : public Peers::Run, public DataChannel::Sink {
   void ended(const Status& status, std::span<Tensor> fetches) override {
     const std::shared_ptr<LaneRun> last = std::move(self_);
     ProgramResult result{.status = status};
-    read_tail(tail_, &result);
+    read_tail(tail_, answered_, &result);
     done_->done(result, fetches);
   }
 
  private:
   DataChannel* const channel_;
   Peers::RunDone* const done_;
+  AnsweredPushes* const answered_;
   uint64_t step_ = 0;
   std::string tail_;
   std::shared_ptr<LaneRun> self_;
@@ -469,7 +479,8 @@ base::RefPtr<Peers::ReceiveRequest> DataChannels::ask(const ports::TensorSource&
 
 std::shared_ptr<Peers::Run> DataChannels::run(const std::string& task, const Call& call,
                                               std::span<const Tensor> feeds, RunDone* done) {
-  auto run = std::make_shared<LaneRun>(to(task, call.lane), done);
+  auto run = std::make_shared<LaneRun>(to(task, call.lane), done,
+                                       &task_->answered_pushes(endpoint_->lane()->index()));
   const std::string extra = encode_run({.trace = call.trace,
                                         .whole = true,
                                         .lane = call.lane,

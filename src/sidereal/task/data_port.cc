@@ -321,13 +321,14 @@ class DataPort::Impl final : public transport::CallHandler {
     const OpenRun run = *open_runs_.find(open);
     open_runs_.erase(open);
     if (run.whole) forget_whole(run);
-    std::string extra;
+    std::string extra = encode_pushed(result.pushed);
     if (!result.status.ok() || !result.trace.empty()) {
       session::v1::ProgramTail tail;
+      result.pushed.clear();
       to_proto(&result, &tail);
       // A trace that fits no message is left out, not the answer.
       if (tail.ByteSizeLong() > kTailBytesMax) tail.clear_trace();
-      extra = tail.SerializeAsString();
+      extra += tail.SerializeAsString();
     }
     acceptor_->reply(run.from, run.call_id, result.fetches, {.extra = extra});
   }

@@ -49,11 +49,28 @@ inline Status from_proto(const session::v1::Failure& failure) {
       failure);
 }
 
+inline void to_proto(const resources::PushedSoFar& pushed, session::v1::PushedSoFar* out) {
+  out->set_life(pushed.life);
+  out->set_lane(pushed.lane);
+  out->set_number(pushed.number);
+  out->set_pushes(pushed.pushes);
+  out->set_rows(pushed.rows);
+}
+
+inline resources::PushedSoFar from_proto(const session::v1::PushedSoFar& said) {
+  return {.life = said.life(),
+          .lane = said.lane(),
+          .number = said.number(),
+          .pushes = said.pushes(),
+          .rows = said.rows()};
+}
+
 /// How a part of a step ended, but for its fetches.
 inline void to_proto(ProgramResult* result, session::v1::ProgramTail* tail) {
   to_proto(result->status, result->derived, tail->mutable_failure());
   tail->set_waits_for(base::message_text(result->waits_for, kWaitsForBytes));
   tail->set_trace(std::move(result->trace));
+  for (const resources::PushedSoFar& one : result->pushed) to_proto(one, tail->add_pushed());
 }
 
 inline void from_proto(session::v1::ProgramTail* tail, ProgramResult* result) {
@@ -61,6 +78,9 @@ inline void from_proto(session::v1::ProgramTail* tail, ProgramResult* result) {
   result->derived = tail->failure().derived();
   result->waits_for = std::move(*tail->mutable_waits_for());
   result->trace = std::move(*tail->mutable_trace());
+  for (const session::v1::PushedSoFar& one : tail->pushed()) {
+    result->pushed.push_back(from_proto(one));
+  }
 }
 
 /// That `task` was restarted, as messages call it `shown`: `meant` is not its incarnation.

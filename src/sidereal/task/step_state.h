@@ -125,6 +125,8 @@ class StepState final : public ports::Rendezvous, public base::RefCounted {
   bool blocked = false;
   bool failed_within =
       false;  ///< Its signal was raised because its own receive request or call failed.
+  int64_t pushes_before = 0;     ///< To variables of its lane, when it began.
+  bool was_handed_over = false;  ///< Other lanes did something for it.
   std::unique_ptr<exec::Trace> trace;
   int32_t trace_process = 0;
 

@@ -65,7 +65,8 @@ class Task::Impl final : private exec::VariableLanes {
  public:
   explicit Impl(TaskOptions options)
       : options_(waking(std::move(options), waker_)),
-        programs_(options_, this, [waker = waker_] { waker->call(); }) {}
+        programs_(
+            options_, this, [waker = waker_] { waker->call(); }, push_counts_) {}
 
   Status create_lanes() {
     for (int index = 0; index < options_.lanes; ++index) {
@@ -138,6 +139,16 @@ class Task::Impl final : private exec::VariableLanes {
     return posted ? Status() : is_stopping(options_.name);
   }
 
+  AnsweredPushes& answered_pushes(int lane) {
+    return answered_pushes_[static_cast<uint32_t>(lane) % answered_pushes_.size()];
+  }
+  [[nodiscard]] std::vector<resources::PushedSoFar> answered_pushes() const {
+    // Several lanes may have heard of one place: the latest says all.
+    AnsweredPushes all;
+    for (const AnsweredPushes& of_lane : answered_pushes_) of_lane.add_to(&all);
+    return all.latest();
+  }
+
   metrics::Readings figures() {
     using metrics::gauge;
     using metrics::Unit;
@@ -200,6 +211,9 @@ class Task::Impl final : private exec::VariableLanes {
 
   const std::shared_ptr<Waker> waker_ = std::make_shared<Waker>();
   const TaskOptions options_;
+  const std::shared_ptr<resources::PushCounts> push_counts_ =
+      std::make_shared<resources::PushCounts>(options_.incarnation);
+  std::vector<AnsweredPushes> answered_pushes_{static_cast<size_t>(options_.lanes)};
   TaskPrograms programs_;
   bool can_call_ = false;  // Since start().
   std::atomic<uint64_t> new_variables_ = 0;
@@ -286,6 +300,10 @@ Result<std::shared_ptr<ChangesReader>> Task::read_changes(const ChangesWanted& w
   return impl_->read_changes(wanted, std::move(sink));
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
+AnsweredPushes& Task::answered_pushes(int lane) { return impl_->answered_pushes(lane); }
+std::vector<resources::PushedSoFar> Task::answered_pushes() const {
+  return std::as_const(*impl_).answered_pushes();
+}
 metrics::Readings Task::figures() const { return impl_->figures(); }
 void Task::stop() { impl_->stop(); }
 

@@ -14,6 +14,7 @@
 #include "sidereal/ports/ports.h"
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/sys/disk.h"
+#include "sidereal/task/answered_pushes.h"
 #include "sidereal/task/session_state.h"
 #include "sidereal/task/step_turns.h"
 #include "sidereal/tensor/tensor.h"
@@ -29,6 +30,7 @@ struct ProgramResult {
   std::vector<tensor::Tensor> fetches = {};  ///< When status is ok.
   std::string waits_for = {};                ///< Cancelled: what it was waiting for, if anything.
   std::string trace = {};                    ///< Elements of Chrome's trace format.
+  Pushed pushed = {};                        ///< Where it has pushed to, also when it failed.
 };
 
 /// What a task runs in a step.
@@ -300,6 +302,11 @@ class Task {
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);
+  /// Hears what answers to its steps have said was pushed to other tasks: of calls of the lane
+  /// `lane`, modulo its lanes.
+  AnsweredPushes& answered_pushes(int lane);
+  /// What the answers to all its lanes have said.
+  [[nodiscard]] std::vector<resources::PushedSoFar> answered_pushes() const;
   /// Its own and those of its lanes.
   [[nodiscard]] metrics::Readings figures() const;
 

@@ -149,7 +149,9 @@ bool TaskLane::answer(uint64_t step, std::function<void()> fn) {
     handed_over_.add(1);
     fn();
     const auto found = steps_.find(step);
-    if (found != steps_.end()) wake(found->second);
+    if (found == steps_.end()) return;
+    found->second->was_handed_over = true;
+    wake(found->second);
   });
 }
 
@@ -209,6 +211,7 @@ bool TaskLane::poll() {
     return false;
   }
   const int64_t began = lane_->now();
+  const resources::PushCounts::OnLane here(programs_->push_counts(), index_);
   run_posted();
   run_ready();
   reuse_retired();
@@ -380,6 +383,7 @@ void TaskLane::take(ProgramCall* call, const base::RefPtr<SessionProgram>& progr
 bool TaskLane::poll_idle() {
   if (waiting_.empty()) return false;
   const int64_t began = lane_->now();
+  const resources::PushCounts::OnLane here(programs_->push_counts(), index_);
   begin_waiting();
   run_ready();
   reuse_retired();
@@ -603,6 +607,8 @@ Status TaskLane::try_begin(ProgramCall* call, const base::RefPtr<SessionProgram>
   }
   state->session = call->session;
   state->whole = call->whole;
+  state->pushes_before = programs_->push_counts()->read(index_).number;
+  state->was_handed_over = false;
   state->pull_prefetch_ms = call->pull_prefetch_ms;
   state->turns = std::move(call->turns);
   if (call->pull_prefetch_ms > 0)
@@ -793,6 +799,7 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& status
     if (state->blocked) result.waits_for = step->waits_for();
     if (result.waits_for.empty()) result.waits_for = state->calls()->waits_for();
   }
+  say_pushed(*state, &result.pushed);
   if (state->blocked) add(&blocked_, -1);
   if (!status.ok()) steps_failed_.add(1);
   running_.add(-1);
@@ -827,6 +834,21 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& status
     spare_fetches_ = std::move(result.fetches);
   }
   release_ended();
+}
+
+/// Of this lane, if anything was pushed to it since the step began; of others, if these did
+/// something for the step. More than is asked for does no harm.
+void TaskLane::say_pushed(const StepState& state, Pushed* pushed) const {
+  const resources::PushCounts& counts = *programs_->push_counts();
+  const auto say = [&](int lane, int64_t before) {
+    const resources::PushedSoFar now = counts.read(lane);
+    if (now.number > before) pushed->push_back(now);
+  };
+  say(index_, state.pushes_before);
+  if (!state.was_handed_over) return;
+  for (int lane = 0; lane < options_.lanes; ++lane) {
+    if (lane != index_) say(lane, 0);
+  }
 }
 
 void TaskLane::release_ended() {

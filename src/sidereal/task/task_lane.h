@@ -133,6 +133,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   void give_back_later();
   void give_back_unused();
   void finish(const base::RefPtr<StepState>& state, const Status& status, bool derived);
+  void say_pushed(const StepState& state, Pushed* pushed) const;
   void release_ended();
 
   const TaskOptions& options_;

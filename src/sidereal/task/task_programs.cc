@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sidereal/exec/saving.h"
 #include "sidereal/metrics/staleness.h"
 #include "sidereal/program/program.h"
 #include "sidereal/task/change_reading.h"
@@ -69,8 +70,13 @@ size_t bytes_of(const NewProgram& program) {
 }  // namespace
 
 TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes,
-                           std::function<void()> wake)
-    : options_(options), lanes_(lanes), wake_(std::move(wake)), shared_(make_container()) {
+                           std::function<void()> wake,
+                           std::shared_ptr<resources::PushCounts> push_counts)
+    : options_(options),
+      lanes_(lanes),
+      wake_(std::move(wake)),
+      push_counts_(std::move(push_counts)),
+      shared_(make_container()) {
   exec::register_kernels(&kernels_);
 }
 
@@ -174,18 +180,30 @@ void TaskPrograms::put_aside_gone() {
   pushers_.set_free(gone);
 }
 
+void TaskPrograms::look_for_checkpoints() {
+  if (options_.disk == nullptr) return;
+  for (const resources::PushCounts::Written& written : push_counts_->written()) {
+    if (exec::is_in_place(options_.disk.get(), written.prefix, written.cut)) {
+      push_counts_->commit(written.cut);
+    }
+  }
+}
+
 void TaskPrograms::read_staleness(metrics::Readings* into) {
   // There even where nothing was trained.
   into->add(metrics::staleness("", ""), metrics::HistogramSnapshot());
-  for (const auto& declare :
-       {metrics::pushes, metrics::pushed_rows, metrics::unsaved_pushes, metrics::unsaved_rows}) {
+  for (const auto& declare : {metrics::pushes, metrics::pushed_rows, metrics::held_pushes,
+                              metrics::held_rows, metrics::unsaved_pushes, metrics::unsaved_rows}) {
     into->add(declare(""), 0);
   }
+  // Nobody waits meanwhile, as the disk may be slow.
+  look_for_checkpoints();
+  const std::vector<uint64_t> committed = push_counts_->committed();
   const std::lock_guard lock(counting_mutex_);
   put_aside_gone();
   const std::vector<std::string> names = pushers_.names();
   for_each_variable([&](const std::string& name, resources::Variable* variable) {
-    variable->staleness()->read(name, names, into);
+    variable->staleness()->read(name, names, committed, into);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "sidereal/exec/stop_signal.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/pushers.h"
 #include "sidereal/resources/variable.h"
 #include "sidereal/task/idle_list.h"
@@ -52,7 +53,8 @@ Status check_feeds(const LoadedProgram& program, int64_t feeds);
 class TaskPrograms {
  public:
   /// Both are borrowed.
-  TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes, std::function<void()> wake);
+  TaskPrograms(const TaskOptions& options, exec::VariableLanes* lanes, std::function<void()> wake,
+               std::shared_ptr<resources::PushCounts> push_counts);
   /// Whether programs may call other tasks. Before any is added.
   void let_call(bool can_call) { can_call_ = can_call; }
 
@@ -89,6 +91,8 @@ class TaskPrograms {
     int64_t bytes = 0;
   };
   [[nodiscard]] Resources resources() const;
+  /// What counts the pushes to variables of the task.
+  [[nodiscard]] resources::PushCounts* push_counts() const { return push_counts_.get(); }
   /// How old what steps compute with is, and what no checkpoint has: of each table, and of all
   /// other variables.
   void read_staleness(metrics::Readings* into);
@@ -130,6 +134,8 @@ class TaskPrograms {
 
   void for_each_variable(const std::function<void(const std::string& name,
                                                   resources::Variable* variable)>& call) const;
+  /// Looks which checkpoints that were written here are in place by now.
+  void look_for_checkpoints();
   /// What workers that have gone are counted by becomes others'. With counting_mutex_.
   void put_aside_gone();
 
@@ -140,6 +146,7 @@ class TaskPrograms {
   const TaskOptions& options_;
   exec::VariableLanes* const lanes_;
   const std::function<void()> wake_;
+  const std::shared_ptr<resources::PushCounts> push_counts_;
   bool can_call_ = false;
   exec::KernelTable kernels_;
   const std::shared_ptr<Container> shared_;

@@ -51,17 +51,14 @@ void FigureLog::add(const Summary& summary) {
 
 /// What came since the last time, of each table and worker.
 void FigureLog::add_staleness(const std::vector<service::Staleness>& now, Summary* summary) {
-  for (const service::Staleness& each : now) {
+  for (const service::Staleness& each : service::staleness_since(stale_, now)) {
     const std::string tag =
         fmt::format("staleness/{}/{}", each.table.empty() ? "other_variables" : each.table,
                     each.worker.empty() ? "others" : short_name(each.worker));
-    metrics::HistogramSnapshot& before = stale_[tag];
-    const metrics::HistogramSnapshot lately = metrics::since(before, each.seen).value_or(each.seen);
-    before = each.seen;
-    if (lately.count == 0) continue;
-    summary->scalar(tag, lately.mean());
-    summary->histogram("histogram_of_" + tag, lately);
+    summary->scalar(tag, each.seen.mean());
+    summary->histogram("histogram_of_" + tag, each.seen);
   }
+  stale_ = now;
 }
 
 void FigureLog::progress(const Progress& now,

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +54,7 @@ class FigureLog {
   double next_s_ = 0;
   double before_s_ = 0;
   std::vector<TaskStats> before_;
-  std::map<std::string, metrics::HistogramSnapshot> stale_;  ///< By tag: what was written.
+  std::vector<service::Staleness> stale_;  ///< What was written.
 };
 
 }  // namespace sidereal::train

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidereal/metrics/counter.h"
+
+namespace sidereal::resources {
+
+/// What was pushed to the variables of some lanes of a task, as it is said with each answer to a
+/// push: who has the answer knows what would be lost with the task. Value type.
+struct PushedSoFar {
+  uint64_t life = 0;   ///< Of the start of the task: its incarnation.
+  int lane = 0;        ///< Which of its lanes.
+  int64_t number = 0;  ///< Of the latest push there, which only grows.
+  int64_t pushes = 0;  ///< That variables still have in them.
+  int64_t rows = 0;    ///< Of tables, the same.
+};
+
+/// Counts what is pushed to the variables of a task, by lanes; and knows its checkpoints that may
+/// be written and not yet in place.
+/// Thread: any.
+class PushCounts : public std::enable_shared_from_this<PushCounts> {
+ public:
+  static constexpr int kLanesMax = 256;
+  /// Who counts, and as what lane. Value type.
+  struct Here {
+    PushCounts* counts;
+    int lane;
+  };
+  /// Has what this thread pushes counted as that of a lane, as long as it lasts.
+  class OnLane {
+   public:
+    OnLane(PushCounts* counts, int lane)
+        : before_(std::exchange(here_, Here{.counts = counts, .lane = lane})) {}
+    ~OnLane() { here_ = before_; }
+    OnLane(const OnLane&) = delete;
+    OnLane& operator=(const OnLane&) = delete;
+
+   private:
+    const Here before_;
+  };
+  /// `life`: the incarnation of the task.
+  explicit PushCounts(uint64_t life) : life_(life) {}
+
+  [[nodiscard]] uint64_t life() const { return life_; }
+
+  /// What this thread's pushes are counted by, and as whose; nullptr: by nothing.
+  static PushCounts* here() { return here_.counts; }
+  static int lane_here() { return here_.lane; }
+  /// A push by this thread, of `rows` rows of a table.
+  static void add_here(int64_t rows) {
+    if (here_.counts != nullptr) here_.counts->add(here_.lane, rows);
+  }
+  /// A push to a variable of `lane`, of `rows` rows of a table. Thread: the lane.
+  void add(int lane, int64_t rows) {
+    OfLane& of = lanes_[static_cast<size_t>(lane)];
+    of.pushes.add();
+    of.rows.add(rows);
+  }
+  /// A variable of `lane` has so many less in it: it goes, or has other values.
+  void drop(int lane, int64_t pushes, int64_t rows) {
+    OfLane& of = lanes_[static_cast<size_t>(lane)];
+    of.dropped_pushes.fetch_add(pushes, std::memory_order_relaxed);
+    of.dropped_rows.fetch_add(rows, std::memory_order_relaxed);
+  }
+  [[nodiscard]] PushedSoFar read(int lane) const {
+    const OfLane& of = lanes_[static_cast<size_t>(lane)];
+    const int64_t number = of.pushes.value();
+    return {.life = life_,
+            .lane = lane,
+            .number = number,
+            .pushes = number - of.dropped_pushes.load(std::memory_order_relaxed),
+            .rows = of.rows.value() - of.dropped_rows.load(std::memory_order_relaxed)};
+  }
+
+  /// The part of a checkpoint that this task has written.
+  struct Written {
+    uint64_t cut = 0;
+    std::string prefix;
+  };
+  /// It is on the disk, and in place once the index of the checkpoint is.
+  void wrote(Written written) {
+    const std::lock_guard lock(mutex_);
+    if (written_.size() >= kWrittenMax) written_.erase(written_.begin());
+    written_.push_back(std::move(written));
+  }
+  /// Those of which is not known whether they are in place. The earliest first.
+  [[nodiscard]] std::vector<Written> written() const {
+    const std::lock_guard lock(mutex_);
+    return written_;
+  }
+  /// The checkpoint of this cut is in place.
+  void commit(uint64_t cut) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(written_, [cut](const Written& one) { return one.cut == cut; });
+    if (committed_.size() >= kWrittenMax) committed_.erase(committed_.begin());
+    committed_.push_back(cut);
+  }
+  /// Cuts that are in place, the latest last; earlier ones are forgotten.
+  [[nodiscard]] std::vector<uint64_t> committed() const {
+    const std::lock_guard lock(mutex_);
+    return committed_;
+  }
+
+ private:
+  static constexpr size_t kWrittenMax = 16;
+  inline static constinit thread_local Here here_ = {nullptr, 0};
+
+  struct alignas(64) OfLane {
+    metrics::Counter pushes;
+    metrics::Counter rows;
+    std::atomic<int64_t> dropped_pushes = 0;
+    std::atomic<int64_t> dropped_rows = 0;
+  };
+
+  const uint64_t life_;
+  std::array<OfLane, kLanesMax> lanes_{};
+  mutable std::mutex mutex_;
+  std::vector<Written> written_;
+  std::vector<uint64_t> committed_;
+};
+
+}  // namespace sidereal::resources
