@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,41 +13,98 @@ from ._remote_files import needed
 
 #: From here on doubles have an exponent in their text, and soon are no longer exact.
 _LARGE = 10**15
+#: Where a block may have an integer from there on, in text too.
+_LARGE_INTEGER = re.compile(rb"(?<![\d.])\d{16,}(?![\d.eE])")
+#: Bytes by which the types of a first block are guessed: it is long, and guessing reads it.
+_SAMPLE = 1 << 16
 
 
-def table_of_lines(block: bytes, path: str, before: int) -> Any:
-    """A block of JSON lines, which stands behind so many. Cells have the text they have in the
-    file: what Arrow would make of it, a time or a double, depends on the cells around."""
-    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
-    options = reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20))
+class LineTables:
+    """Tables of the blocks of a file of JSON lines, one after another. Cells have the text they
+    have in the file: what Arrow would make of it, a time or a double, depends on the cells around.
+    A type that Arrow had guessed wrongly in a block is told it for the next one, so that this need
+    not be read again."""
 
-    def read(kinds: Mapping[str, Any] | None = None) -> Any:
-        schema = None if kinds is None else arrow.schema(list(kinds.items()))
-        parse = reader.ParseOptions(explicit_schema=schema)
-        return reader.read_json(arrow.BufferReader(block), options, parse)
+    def __init__(self, path: str) -> None:
+        self._path, self._lines = path, 0
+        self._told = dict[str, Any]()
+        self._order: list[str] | None = None
 
-    try:
-        table = read()
-        columns = dict(zip(table.column_names, table.columns))
+    def table(self, block: bytes) -> Any:
+        """The next block, of whole lines."""
+        arrow = needed("pyarrow", self._path)
+        try:
+            if self._order is None and len(block) > _SAMPLE:
+                self._look_at(block[: block.rfind(b"\n", 0, _SAMPLE) + 1])
+            table, kinds = self._read(block)
+        except arrow.ArrowInvalid as error:
+            said = _wrong_line(self._path, self._lines, block, error)
+            raise errors.InvalidArgumentError(said) from None
+        self._lines += block.count(b"\n")
+        self._told = {name: kind for name, kind in kinds.items() if _is_told(kind)}
+        # Columns that Arrow is told of come first.
+        order = [name for name in self._order or () if name in kinds]
+        self._order = [*order, *(name for name in table.column_names if name not in order)]
+        return table.select(self._order)
+
+    def _look_at(self, sample: bytes) -> None:
+        """The first lines of the first block, from which its types are guessed."""
+        arrow = needed("pyarrow", self._path)
+        with contextlib.suppress(arrow.ArrowInvalid):
+            columns = _columns(_parsed(sample, self._path))
+            kinds = {name: _written_kind(column) for name, column in columns.items()}
+            self._told = {name: kind for name, kind in kinds.items() if _is_told(kind)}
+            self._order = list(columns)
+
+    def _read(self, block: bytes) -> tuple[Any, Mapping[str, Any]]:
+        """The table of a block, and its types."""
+        arrow = needed("pyarrow", self._path)
+        table = None
+        with contextlib.suppress(arrow.ArrowInvalid):
+            table = _parsed(block, self._path, self._told) if self._told else None
+        if table is None:
+            table = _parsed(block, self._path)
+        columns = _columns(table)
         kinds = {name: _written_kind(column) for name, column in columns.items()}
+        has_integers = _LARGE_INTEGER.search(block) is not None
         inexact = []
         for name, column in columns.items():
-            if not _has_large(column):
+            if not has_integers or not _has_large(column):
                 continue
             # Integers of 64 bits, and of more of them.
             for whole in (arrow.uint64(), arrow.decimal128(38, 0)):
                 exact = {**kinds, name: _written_kind(column, whole)}
                 with contextlib.suppress(arrow.ArrowInvalid):
-                    read(exact)
+                    _parsed(block, self._path, exact)
                     kinds = exact
                     break
             else:
                 inexact.append(name)
-        _check_integers(block, inexact, path, before)
+        _check_integers(block, inexact, self._path, self._lines)
         is_right = all(columns[name].type == kind for name, kind in kinds.items())
-        return table if is_right else read(kinds)
-    except arrow.ArrowInvalid as error:
-        raise errors.InvalidArgumentError(_wrong_line(path, before, block, error)) from None
+        return table if is_right else _parsed(block, self._path, kinds), kinds
+
+
+def _parsed(block: bytes, path: str, kinds: Mapping[str, Any] | None = None) -> Any:
+    arrow, reader = needed("pyarrow", path), needed("pyarrow.json", path)
+    schema = None if kinds is None else arrow.schema(list(kinds.items()))
+    return reader.read_json(
+        arrow.BufferReader(block), reader.ReadOptions(block_size=max(len(block) + 1, 1 << 20)),
+        reader.ParseOptions(explicit_schema=schema),
+    )  # fmt: skip
+
+
+def _columns(table: Any) -> dict[str, Any]:
+    return dict(zip(table.column_names, table.columns))
+
+
+def _is_told(kind: Any) -> bool:
+    """Whether Arrow may be told that a column is of that type, and complains where it is not: it
+    would make doubles of integers, and structs have orders of their own."""
+    types = needed("pyarrow", "").types
+    while types.is_list(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_uint64(kind)
 
 
 def _leaves(column: Any) -> Iterator[Any]:
@@ -126,4 +184,4 @@ def _wrong_line(path: str, before: int, block: bytes, error: Exception) -> str:
     )
 
 
-__all__ = ["table_of_lines"]
+__all__ = ["LineTables"]

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from . import errors
-from ._json_tables import table_of_lines
+from ._json_tables import LineTables
 from ._remote_files import needed, open_file, said_of, scheme_of, size_of
 from ._table_cells import flat_columns
 from .ops.parsing import RaggedFeature, parse_example
@@ -92,13 +92,12 @@ def _orc(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
 
 def _json_lines(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
     """Types are those that each block of lines has; the first one says which columns there are."""
-    arrow, size, line = needed("pyarrow", path), max(size_of(path), 1), 0
+    arrow, size, tables = needed("pyarrow", path), max(size_of(path), 1), LineTables(path)
     kinds: dict[str, Any] = {}
     file = unpacked(file)
     while block := file.read(_TEXT_BLOCK):
         block += file.readline()
-        table = table_of_lines(block, path, line)
-        line += block.count(b"\n")
+        table = tables.table(block)
         if (given := _given(columns)) is not None:
             kept = {name: arrow.string() for name in given}
             table = _filled(dict(zip(table.column_names, table.columns)), kept, table.num_rows)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import json as arrow_json
 from pyarrow import parquet
 from table_files import FORMATS, ROWS, read, rows_of, same, spec_of, write
 
@@ -183,6 +184,42 @@ def test_json_lines_have_the_text_they_are_written_with(
             assert head == "x,day,n,l,s.a,s.b,big"
             found += rows
         assert found == expected
+
+
+def test_json_lines_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        json.dumps({"x": i * 1e16 + 0.5, "n": i, "day": "2020-01-01 00:00:00", "l": ["2020-01-01"]})
+        for i in range(8000)
+    ]
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    size, parsed, read_json = path.stat().st_size, [], arrow_json.read_json
+
+    def counted(block: pa.BufferReader, *options: Any) -> Any:
+        parsed.append(block.size())
+        return read_json(block, *options)
+
+    monkeypatch.setattr(arrow_json, "read_json", counted)
+    for block in (8 << 20, size // 4):
+        monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", block)
+        parsed.clear()
+        tables = list(_table_readers.batches(str(path), "json_lines"))
+        assert sum(batch.num_rows for batch, _ in tables) == 8000
+        assert tables[0][0].schema.names == ["x", "n", "day", "l"]
+        assert {column.type for batch, _ in tables for column in [batch["day"]]} == {pa.string()}
+        # But for the first lines, from which types are guessed.
+        assert sum(parsed) < 1.2 * size
+
+
+def test_a_column_of_json_lines_may_change_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": "2020-01-01"}\n{"a": 1}\n{"a": 2.5}\n{"a": "x"}\n')
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 1)
+    batches = _table_readers.batches(str(path), "json_lines")
+    found = [text_of(batch).decode().split()[1].strip('"') for batch, _ in batches]
+    assert found == ["2020-01-01", "1", "2.5", "x"]
 
 
 def test_a_large_integer_beside_fractions_is_an_error(tmp_path: Path) -> None:
