@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -199,6 +201,50 @@ TEST(Columns, WhatIsWrongIsAnError) {
   Writer nested(1, 1);
   nested.column("x").kind(CellKind::kList).values<uint32_t>({0, 0}).kind(CellKind::kList);
   EXPECT_THAT(said(nested.values<uint32_t>({0})), HasSubstr("list"));
+}
+
+/// A frame that Python wrote (python/tests/test_table_columns.py): the bytes of the format.
+std::string golden() {
+  std::ifstream file(SIDEREAL_SOURCE_DIR "/tests/corpus/columns/of_every_kind", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Columns, AreReadAsTheFormatSays) {
+  const std::string bytes = golden();
+  const auto frame = read_columns(bytes);
+  ASSERT_TRUE(frame.ok()) << base::message_of(frame.status());
+  ASSERT_EQ(frame->columns.size(), 7U);
+  const auto texts = [&](size_t column) { return texts_of(frame->columns[column].cells); };
+  EXPECT_THAT(texts(0), ElementsAre("1", "", "-3"));
+  EXPECT_THAT(texts(1), ElementsAre("0", "1", "18446744073709551615"));
+  EXPECT_THAT(texts(2), ElementsAre("0.5", "", "2.5"));
+  EXPECT_EQ(frame->columns[3].cells.kind(), CellKind::kNone);
+  EXPECT_EQ(frame->columns[4].cells.kind(), CellKind::kDictionary);
+  EXPECT_THAT(texts(4), ElementsAre("x", "y", "x"));
+  EXPECT_THAT(texts(5), ElementsAre("1|", "", ""));
+  EXPECT_THAT(texts(6), ElementsAre("a", "b|c", ""));
+}
+
+TEST(Columns, ChangedBytesAreReadWithinTheFrame) {
+  const std::string bytes = golden();
+  Random random(3);
+  size_t good = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string changed = bytes;
+    for (uint64_t edits = 1 + random.below(3); edits > 0; --edits) {
+      changed[random.below(changed.size())] = static_cast<char>(random.below(256));
+    }
+    // Of exactly its size, so that sanitizers see what lies behind.
+    const std::vector<char> exact(changed.begin(), changed.end());
+    const auto frame = read_columns({exact.data(), exact.size()});
+    if (!frame.ok()) continue;
+    ++good;
+    for (const NamedCells& column : frame->columns) {
+      if (column.cells.kind() == CellKind::kNone) continue;
+      for (const std::string& text : texts_of(column.cells)) ASSERT_LE(text.size(), bytes.size());
+    }
+  }
+  EXPECT_GT(good, 100U);
 }
 
 TEST(Columns, RowsAreWhatTheyAreAsText) {
