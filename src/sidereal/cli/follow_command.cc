@@ -83,7 +83,7 @@ class Following {
   }
 
  private:
-  void say_distance() const {
+  void say_distance() {
     for (const service::FollowedTask& task : follower_->tasks()) {
       std::string line = fmt::format("{}: ", task.task);
       if (task.is_whole) {

@@ -52,7 +52,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
 
   void look();
   void stop();
-  [[nodiscard]] FollowedTask now() const;
+  [[nodiscard]] FollowedTask now();
   Status copy_to(const Choose& choose, std::map<std::string, Tensor>* values) const;
 
  private:
@@ -75,6 +75,11 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   void take_entry(int lane, const v1::FollowReply& reply,
                   std::vector<std::shared_ptr<Call>>* ending);
   void ended(int lane, const Call* call, const Status& status);
+  /// With mutex_.
+  void broke(Status status) {
+    status_ = std::move(status);
+    is_mended_ = false;
+  }
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] std::vector<std::shared_ptr<Call>> calls() const;
 
@@ -85,8 +90,9 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   std::condition_variable changed_;
   std::optional<Replica> replica_;
   std::vector<Lane> lanes_;  // As many as the task last said; of the first one it is asked.
-  Status status_;
-  size_t open_ = 0;  // Calls.
+  Status status_;            // What broke,
+  bool is_mended_ = false;   // and whether something has come since.
+  size_t open_ = 0;          // Calls.
 };
 
 /// A FollowChanges call.
@@ -130,8 +136,8 @@ void Follower::Task::look() {
       Lane& lane = lanes_[i];
       if (lane.call != nullptr) {
         if (now - lane.heard < kSilence) continue;
-        status_ = base::deadline_exceeded("{} at {} has said nothing for {} s", of_.task,
-                                          of_.address, kSilence.count() / 1000);
+        broke(base::deadline_exceeded("{} at {} has said nothing for {} s", of_.task, of_.address,
+                                      kSilence.count() / 1000));
         silent.push_back(lane.call);
         continue;
       }
@@ -168,7 +174,7 @@ bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply) {
     if (at.call.get() != call) return false;
     at.heard = steady_clock::now();
     if (reply->has_failure()) {
-      status_ = base::with_context(task::from_proto(reply->failure()), of_.task);
+      broke(base::with_context(task::from_proto(reply->failure()), of_.task));
       return true;
     }
     if (reply->has_begun()) {
@@ -206,7 +212,7 @@ void Follower::Task::take_entry(int lane, const v1::FollowReply& reply,
   if (!reply.entry().empty()) {
     const Status applied = replica_->apply(reply.entry());
     if (!applied.ok()) {
-      status_ = base::with_context(applied, of_.task);
+      broke(base::with_context(applied, of_.task));
       at.wants_all = true;
       ending->push_back(at.call);
       return;
@@ -214,7 +220,7 @@ void Follower::Task::take_entry(int lane, const v1::FollowReply& reply,
   }
   const std::optional<LogPosition> position = replica_->position(lane);
   if (!position.has_value() || position->incarnation != at.incarnation) return;
-  status_ = {};
+  is_mended_ = true;
   if (position->cut != at.end) return;
   at.wants_all = false;
   at.current = at.heard;
@@ -229,7 +235,7 @@ void Follower::Task::ended(int lane, const Call* call, const Status& status) {
   if (at.call.get() != call) return;
   at.call = nullptr;
   at.again = steady_clock::now() + kAgain;
-  if (!status.ok() && status.code() != StatusCode::kCancelled) status_ = status;
+  if (!status.ok() && status.code() != StatusCode::kCancelled) broke(status);
 }
 
 /// With mutex_.
@@ -244,10 +250,11 @@ bool Follower::Task::is_whole() const {
   return true;
 }
 
-FollowedTask Follower::Task::now() const {
+FollowedTask Follower::Task::now() {
   const steady_clock::time_point now = steady_clock::now();
   const std::lock_guard lock(mutex_);
   FollowedTask out{.task = of_.task, .is_whole = is_whole(), .status = status_};
+  if (is_mended_) status_ = {};
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
     const std::optional<LogPosition> position = replica_->position(static_cast<int>(i));
@@ -314,7 +321,7 @@ void Follower::look() {
   for (const auto& task : tasks_) task->look();
 }
 
-std::vector<FollowedTask> Follower::tasks() const {
+std::vector<FollowedTask> Follower::tasks() {
   std::vector<FollowedTask> out;
   for (const auto& task : tasks_) out.push_back(task->now());
   return out;

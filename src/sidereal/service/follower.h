@@ -35,7 +35,7 @@ struct FollowOptions {
 struct FollowedTask {
   std::string task;
   bool is_whole = false;  ///< All lanes are here, of one start of the task.
-  Status status;          ///< What broke last, until something has come again.
+  Status status;          ///< What broke last, since it was asked for before, or is broken.
   uint64_t cuts_behind = 0;
   std::chrono::milliseconds behind{0};  ///< It was the task so long ago, at the latest.
 };
@@ -57,7 +57,7 @@ class Follower {
   /// Opens what is not open, and ends what says nothing any more. To be called several times a
   /// second.
   void look();
-  [[nodiscard]] std::vector<FollowedTask> tasks() const;
+  [[nodiscard]] std::vector<FollowedTask> tasks();
   /// Copies of variables, by name; what a lane has is of one cut. `choose` is called for each task
   /// with the names that it has, and gives those that are wanted; it must not block. kUnavailable
   /// naming a task that is not whole; kFailedPrecondition for a name that two tasks have.
