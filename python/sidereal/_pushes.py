@@ -72,13 +72,13 @@ class UnsavedPushes:
         self._has_gone = False
         self._looks = 0
         self._ended = threading.Event()
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=_ask_on, args=(weakref.ref(self), self._ended), daemon=True, name="unsaved"
         )
-        thread.start()
+        self._thread.start()
         # At the exit of the program too: a thread that comes back from a call of the engine when
         # there is no interpreter any more ends the process.
-        weakref.finalize(self, _end, self._ended, thread)
+        weakref.finalize(self, _end, self._ended, self._thread)
 
     def close(self) -> None:
         """Asks no more."""

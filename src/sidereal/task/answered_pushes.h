@@ -50,8 +50,8 @@ class AnsweredPushes {
   absl::flat_hash_map<std::pair<uint64_t, int>, resources::PushedSoFar> latest_;
 };
 
-/// What goes before the tail of an answer over a data port: nothing of none.
-std::string encode_pushed(const Pushed& pushed);
+/// Sets `out` to what goes before the tail of an answer over a data port: nothing of none.
+void encode_pushed(const Pushed& pushed, std::string* out);
 /// Takes it from the beginning of `bytes`. kDataLoss.
 Status take_pushed(std::string_view* bytes, Pushed* out);
 

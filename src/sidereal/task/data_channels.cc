@@ -261,24 +261,32 @@ class Unheard final : public DataChannel::Sink {
   void ended(const Status& /*status*/, std::span<Tensor> /*fetches*/) override { delete this; }
 };
 
-/// Adds what an answer says beside its tensors, if anything; what was pushed to `answered`.
-void read_tail(std::string_view bytes, AnsweredPushes* answered, ProgramResult* result) {
-  if (bytes.empty()) return;
-  Pushed pushed;
-  const Status taken = take_pushed(&bytes, &pushed);
-  if (!taken.ok()) {
-    result->status = taken;
-    return;
+/// What an answer says beside its tensors.
+class Tail {
+ public:
+  /// What was pushed goes to `answered`; the rest is kept.
+  void take(std::string_view bytes, AnsweredPushes* answered) {
+    Pushed pushed;
+    status_ = take_pushed(&bytes, &pushed);
+    if (status_.ok()) answered->note(pushed);
+    rest_ = std::string(bytes);
   }
-  answered->note(pushed);
-  if (bytes.empty()) return;
-  session::v1::ProgramTail tail;
-  if (!tail.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    result->status = base::data_loss("the end of an answer cannot be read");
-    return;
+  /// Adds it, if anything.
+  void add_to(ProgramResult* result) const {
+    if (!status_.ok()) result->status = status_;
+    if (!status_.ok() || rest_.empty()) return;
+    session::v1::ProgramTail tail;
+    if (!tail.ParseFromString(rest_)) {
+      result->status = base::data_loss("the end of an answer cannot be read");
+      return;
+    }
+    from_proto(&tail, result);
   }
-  from_proto(&tail, result);
-}
+
+ private:
+  Status status_;
+  std::string rest_;
+};
 
 /// A part of a step on another task.
 class DataPart final : public DataChannels::Part,
@@ -329,7 +337,7 @@ class DataPart final : public DataChannels::Part,
   }
 
   void on_aside(const transport::Aside& aside) override {
-    tail_ = std::string(aside.extra);
+    tail_.take(aside.extra, &task_->answered_pushes(lane_));
     derived_ = aside.derived;
   }
 
@@ -339,7 +347,7 @@ class DataPart final : public DataChannels::Part,
     result.derived = derived_ || (ended_ && !status.ok());
     result.fetches.assign(std::make_move_iterator(fetches.begin()),
                           std::make_move_iterator(fetches.end()));
-    read_tail(tail_, &task_->answered_pushes(lane_), &result);
+    tail_.add_to(&result);
     give(std::move(result));
     answered_ = true;
     const std::shared_ptr<DataPart> last = std::move(self_);
@@ -373,7 +381,7 @@ class DataPart final : public DataChannels::Part,
   const uint64_t incarnation_;
   const uint64_t step_;
   std::function<void(ProgramResult)> done_;
-  std::string tail_;
+  Tail tail_;
   bool derived_ = false;
   bool ended_ = false;
   bool answered_ = false;
@@ -406,11 +414,11 @@ class LaneRun final : public Peers::Run, public DataChannel::Sink {
   Result<Tensor> allocate(int position, tensor::DType dtype, const tensor::Shape& shape) override {
     return done_->allocate(position, dtype, shape);
   }
-  void on_aside(const transport::Aside& aside) override { tail_ = std::string(aside.extra); }
+  void on_aside(const transport::Aside& aside) override { tail_.take(aside.extra, answered_); }
   void ended(const Status& status, std::span<Tensor> fetches) override {
     const std::shared_ptr<LaneRun> last = std::move(self_);
     ProgramResult result{.status = status};
-    read_tail(tail_, answered_, &result);
+    tail_.add_to(&result);
     done_->done(result, fetches);
   }
 
@@ -419,7 +427,7 @@ class LaneRun final : public Peers::Run, public DataChannel::Sink {
   Peers::RunDone* const done_;
   AnsweredPushes* const answered_;
   uint64_t step_ = 0;
-  std::string tail_;
+  Tail tail_;
   std::shared_ptr<LaneRun> self_;
 };
 

@@ -321,7 +321,8 @@ class DataPort::Impl final : public transport::CallHandler {
     const OpenRun run = *open_runs_.find(open);
     open_runs_.erase(open);
     if (run.whole) forget_whole(run);
-    std::string extra = encode_pushed(result.pushed);
+    std::string& extra = extra_;
+    encode_pushed(result.pushed, &extra);
     if (!result.status.ok() || !result.trace.empty()) {
       session::v1::ProgramTail tail;
       result.pushed.clear();
@@ -450,6 +451,7 @@ class DataPort::Impl final : public transport::CallHandler {
   const int lane_;
   exec::BufferPool feed_memory_;
   ProgramCall call_;  // While it is begun; then the memory of its list of feeds.
+  std::string extra_;  // Of an answer, while it is sent; then its memory.
   base::SlotMap<OpenRun> open_runs_;
   std::atomic<bool> draining_ = false;
   metrics::Figures figures_;
