@@ -4,8 +4,9 @@ sidereal._feeder`; src/sidereal/data/feeder.h). Standard input and output are a 
 The engine asks with a line of JSON: {"op": "open", "path", "format", "delimiter"}, then {"op":
 "next"} for each piece of text, {"op": "close"} to be done before the end; {"op": "size"} and {"op":
 "list"} of a "path". An answer is a frame: its kind in a byte, the length of what follows (4 bytes,
-little-endian), how much of the file has been read (8 bytes), and: of kind R a result as JSON, of D
-text, of E nothing (the text has ended), of X an error: its code in a line, and its message.
+little-endian), a number (8 bytes), and: of kind R a result as JSON, of D text, of E nothing (the
+text has ended), of X the message of an error, which names the file. The number is how much of the
+file has been read, of X the code of the error.
 While the engine understands a piece, the next one is made. The process ends with its input, and
 with who started it, also while it waits for a server.
 """
@@ -60,13 +61,13 @@ class _Feeder:
         self._size = 0
         self._ahead: Piece | errors.Error | None = None
 
-    def _answer(self, kind: str, body: bytes = b"", position: int = 0) -> None:
-        self._out.write(struct.pack("<cIQ", kind.encode(), len(body), position))
+    def _answer(self, kind: str, body: bytes = b"", number: int = 0) -> None:
+        self._out.write(struct.pack("<cIQ", kind.encode(), len(body), number))
         self._out.write(body)
         self._out.flush()
 
     def _fail(self, error: errors.Error) -> None:
-        self._answer("X", f"{_CODES[error.error_code]}\n{error.message}".encode())
+        self._answer("X", error.message.encode(), error.error_code)
 
     def _look_ahead(self, path: str) -> None:
         try:
@@ -98,25 +99,17 @@ class _Feeder:
                 else:
                     self._give(path)
             except errors.Error as error:
-                self._fail(error)
+                self._fail(said_of(path, error))
 
     def _give(self, path: str) -> None:
         ahead = self._ahead
         if isinstance(ahead, errors.Error):
             self._fail(ahead)
         elif ahead is None:
-            self._answer("E", position=self._size)
+            self._answer("E", number=self._size)
         else:
             self._answer("D", ahead[0], int(ahead[1] * self._size))
             self._look_ahead(path)
-
-
-#: Codes by number, as the engine calls them.
-_CODES = {
-    getattr(errors, name): name
-    for name in vars(errors)
-    if name.isupper() and isinstance(getattr(errors, name), int)
-}
 
 
 def _end_with(parent: int) -> None:

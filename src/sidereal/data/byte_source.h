@@ -36,7 +36,7 @@ Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
 Result<std::unique_ptr<ByteSource>> open_table(const std::string& file, char delimiter,
                                                const std::atomic<bool>* stop = nullptr);
 
-/// Size of the file, or file of a table, in bytes; errors as of open_bytes().
-Result<int64_t> file_bytes(const std::string& path);
+/// Size of the file, or file of a table, in bytes; errors and `stop` as of open_bytes().
+Result<int64_t> file_bytes(const std::string& path, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace sidereal::data
