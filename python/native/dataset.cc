@@ -12,6 +12,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
+#include "reading.h"
 #include "server_functions.h"
 #include "sidereal/dataset/definition.h"
 #include "sidereal/dataset/definition_text.h"
@@ -163,7 +164,7 @@ class Reading {
         return status_of(error);
       }
     };
-    Result<std::unique_ptr<dataset::Iterator>> made = without_gil(
+    Result<std::unique_ptr<dataset::Iterator>> made = reading_without_gil(
         [&] { return dataset::Iterator::make(definition.dataset, std::move(options)); });
     iterator_ = std::shared_ptr<dataset::Iterator>(value_of(std::move(made)).release(), &end);
   }
@@ -269,6 +270,7 @@ void bind_dataset(nb::module_& m) {
   m.def(
       "read_datasets",
       [](Engine& engine, uint64_t seed) {
+        data::take_environment();
         engine.context().set_datasets(dataset::make_datasets(seed));
       },
       "engine"_a, "seed"_a, "Lets functions of this engine read datasets by definition.");

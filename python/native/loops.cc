@@ -11,6 +11,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
+#include "reading.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/prefetch.h"
 #include "sidereal/eager/engine.h"
@@ -133,7 +134,8 @@ nb::tuple run_loop(Session& self, Engine& engine, nb::handle given,
     });
   };
   observer.is_cancelled = [&] { return failed; };
-  Result<task::LoopResult> result = without_gil([&] { return self.run_loop(options, observer); });
+  Result<task::LoopResult> result =
+      reading_without_gil([&] { return self.run_loop(options, observer); });
   if (failed) throw nb::python_error();
   task::LoopResult got = value_of(std::move(result));
   nb::list last;
@@ -157,10 +159,11 @@ class Batches {
     options.read.drop_partial = nb::cast<bool>(given["drop_partial"]);
     options.epochs = nb::cast<int64_t>(given["epochs"]);
     auto out = std::make_unique<Batches>();
-    out->reader_ = value_of(without_gil([&]() -> Result<std::unique_ptr<PrefetchingReader>> {
-      SR_ASSIGN_OR_RETURN(const data::DataSpec parsed, data::spec_from_json(spec));
-      return PrefetchingReader::open(parsed, options);
-    }));
+    out->reader_ =
+        value_of(reading_without_gil([&]() -> Result<std::unique_ptr<PrefetchingReader>> {
+          SR_ASSIGN_OR_RETURN(const data::DataSpec parsed, data::spec_from_json(spec));
+          return PrefetchingReader::open(parsed, options);
+        }));
     return out;
   }
 

@@ -19,6 +19,7 @@
 #include "bindings.h"
 #include "errors.h"
 #include "gil.h"
+#include "reading.h"
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
@@ -94,7 +95,7 @@ auto run_interruptibly(train::FitOptions options, const nb::object& on_progress,
       Py_XDECREF(result);
     };
   }
-  auto result = without_gil([&] { return work(options); });
+  auto result = reading_without_gil([&] { return work(options); });
   if (raised.has_value()) throw nb::python_error(std::move(*raised));
   return value_of(std::move(result));
 }
@@ -137,7 +138,7 @@ void bind_data(nb::module_& m) {
       "inspect",
       [](const std::string& spec) {
         const data::DataSpec given = value_of(data::spec_from_json(spec));
-        return value_of(without_gil([&] { return data::inspect(given); }));
+        return value_of(reading_without_gil([&] { return data::inspect(given); }));
       },
       "spec"_a);
   m.def(
@@ -167,7 +168,8 @@ void bind_data(nb::module_& m) {
       "with_statistics",
       [](const std::string& spec) {
         const data::DataSpec given = value_of(data::spec_from_json(spec));
-        return data::to_json(value_of(without_gil([&] { return data::with_statistics(given); })));
+        return data::to_json(
+            value_of(reading_without_gil([&] { return data::with_statistics(given); })));
       },
       "spec"_a);
   m.def(
@@ -181,7 +183,7 @@ void bind_data(nb::module_& m) {
   m.def(
       "expand_globs",
       [](const std::vector<std::string>& patterns) {
-        return value_of(without_gil([&] { return data::expand_globs(patterns); }));
+        return value_of(reading_without_gil([&] { return data::expand_globs(patterns); }));
       },
       "patterns"_a);
 }
@@ -201,11 +203,13 @@ void bind_tables(nb::module_& m) {
         return std::make_tuple(std::string(file.format->name), file.path, file.is_fed);
       },
       "name"_a);
+  m.def("take_environment", &data::take_environment);
   m.def("absolute_name", &data::absolute_name, "file"_a);
   m.def(
       "table_files",
       [](const std::vector<std::string>& patterns, const std::string& format, char delimiter) {
-        auto files = value_of(without_gil([&] { return data::table_files(patterns, format); }));
+        auto files =
+            value_of(reading_without_gil([&] { return data::table_files(patterns, format); }));
         const char between = data::delimiter_of(files, delimiter);
         return std::make_tuple(std::move(files), between);
       },

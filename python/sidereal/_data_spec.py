@@ -29,6 +29,7 @@ __all__ = [
 
 # The Python that runs feeders (_feeder.py), also those of processes that are started from here.
 os.environ.setdefault("SIDEREAL_PYTHON", sys.executable)
+_native.take_environment()
 
 #: Rows held in memory to shuffle files.
 SHUFFLE_ROWS = 100_000

@@ -4,10 +4,10 @@ sidereal._feeder`; src/sidereal/data/feeder.h). Standard input and output are a 
 The engine asks with a line of JSON: {"op": "open", "path", "format", "columns"}, then {"op":
 "next"} for each piece, {"op": "close"} to be done before the end; {"op": "size"} and {"op": "list"}
 of a "path". An answer is a frame: its kind in a byte, the length of what follows (4 bytes,
-little-endian), how much of the file has been read (8 bytes), and: of kind R a result as JSON, of D
-bytes of a file whose format is "", of C rows of one that is a table (_table_columns.py), of E
-nothing (the file has ended), of X an error: its code in a line, and its message. Without "columns"
-the cells of all are sent.
+little-endian), a number (8 bytes), and: of kind R a result as JSON, of D bytes of a file whose
+format is "", of C rows of one that is a table (_table_columns.py), of E nothing (the file has
+ended), of X the message of an error, which names the file. The number is how much of the file has
+been read, of X the code of the error. Without "columns" the cells of all are sent.
 While the engine understands a piece, the next one is made. The process ends with its input, and
 with who started it, also while it waits for a server.
 """
@@ -56,14 +56,14 @@ class _Feeder:
         self._kind, self._size = "D", 0
         self._ahead: Piece | errors.Error | None = None
 
-    def _answer(self, kind: str, *parts: bytes | memoryview, position: int = 0) -> None:
-        self._out.write(struct.pack("<cIQ", kind.encode(), sum(map(len, parts)), position))
+    def _answer(self, kind: str, *parts: bytes | memoryview, number: int = 0) -> None:
+        self._out.write(struct.pack("<cIQ", kind.encode(), sum(map(len, parts)), number))
         for part in parts:
             self._out.write(part)
         self._out.flush()
 
     def _fail(self, error: errors.Error) -> None:
-        self._answer("X", f"{_CODES[error.error_code]}\n{error.message}".encode())
+        self._answer("X", error.message.encode(), number=error.error_code)
 
     def _look_ahead(self, path: str) -> None:
         try:
@@ -96,25 +96,17 @@ class _Feeder:
                 else:
                     self._give(path)
             except errors.Error as error:
-                self._fail(error)
+                self._fail(said_of(path, error))
 
     def _give(self, path: str) -> None:
         ahead = self._ahead
         if isinstance(ahead, errors.Error):
             self._fail(ahead)
         elif ahead is None:
-            self._answer("E", position=self._size)
+            self._answer("E", number=self._size)
         else:
-            self._answer(self._kind, *ahead[0], position=int(ahead[1] * self._size))
+            self._answer(self._kind, *ahead[0], number=int(ahead[1] * self._size))
             self._look_ahead(path)
-
-
-#: Codes by number, as the engine calls them.
-_CODES = {
-    getattr(errors, name): name
-    for name in vars(errors)
-    if name.isupper() and isinstance(getattr(errors, name), int)
-}
 
 
 def _end_with(parent: int) -> None:

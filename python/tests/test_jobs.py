@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,25 @@ def test_a_session_that_was_taken_over_changes_nothing_any_more(cluster: Cluster
                     first.run(up)
             assert second.run(v) == 1.0
     cluster.wait_for_jobs([])
+
+
+def test_a_job_hears_at_once_that_its_lease_is_lost(cluster: Cluster) -> None:
+    """What it runs needs nothing of the server that granted the lease."""
+    graph = v1.Graph()
+    with graph.as_default(), v1.device("/job:ps/task:1"):
+        v = v1.get_variable("v", initializer=0.0)
+        waits = v1.FIFOQueue(1, [v1.float32]).dequeue()
+    lost = "/job:ps/replica:0/task:0 had granted the lease of the job 'ads', which is lost: "
+    with ThreadPoolExecutor() as threads:
+        first = v1.Session(cluster.target, graph=graph, config=v1.ConfigProto(lease_name="ads"))
+        first.run(v.initializer)
+        running = threads.submit(first.run, waits)
+        cluster.processes.all[0].kill()
+        with pytest.raises(errors.UnavailableError, match=lost):
+            running.result(timeout=PATIENCE_S)
+        with pytest.raises(errors.UnavailableError, match=lost):
+            first.run(v)
+        first.close()
 
 
 def test_the_command_line_names_jobs_and_takes_them_over(cluster: Cluster, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class JobLeaseTest : public ::testing::TestWithParam<ClusterKind> {
     return got.ok() ? floats((*got)[0])[0] : -1;
   }
 
-  const TestCluster cluster_{3, GetParam()};
+  TestCluster cluster_{3, GetParam()};
   const SharedModel model_;
   const Result<std::unique_ptr<service::StatusClient>> client_ =
       service::StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
@@ -143,11 +143,12 @@ TEST_P(JobLeaseTest, all_sessions_of_a_lease_end_with_it_and_no_other_begins) {
     return service::JobLease::create(spec, {.name = "a", .take_over = take_over, .user = user},
                                      patient());
   };
-  const auto lease = take("alice", false);
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  auto alice = take("alice", false);
+  ASSERT_TRUE(alice.ok()) << alice.status();
+  const std::shared_ptr<service::JobLease> lease = *std::move(alice);
   EXPECT_EQ(take("bob", false).status().code(), StatusCode::kAlreadyExists);
   service::SessionOptions options = patient();
-  options.lease = (*lease)->number();
+  options.lease = lease;
   std::vector<std::unique_ptr<service::Session>> sessions;
   const auto make_at = [&](int task) {
     return service::Session::create(cluster_.target(task), model_.graph(), options);
@@ -158,19 +159,88 @@ TEST_P(JobLeaseTest, all_sessions_of_a_lease_end_with_it_and_no_other_begins) {
     EXPECT_TRUE((*made)->run({}, {}, {"init"}).ok());
     sessions.push_back(*std::move(made));
   }
-  EXPECT_TRUE((*lease)->is_held());
+  EXPECT_TRUE(lease->check().ok());
   const auto taken = take("bob", true);
   ASSERT_TRUE(taken.ok()) << taken.status();
   for (const auto& session : sessions) {
     const Status told = session->run({}, {"read"}).status();
     EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition) << told;
   }
-  EXPECT_TRUE(eventually([&] { return !(*lease)->is_held(); }));
+  EXPECT_TRUE(eventually([&] { return lease->check().code() == StatusCode::kFailedPrecondition; }));
   for (const int task : {0, 1, 2}) {
     const Status refused = make_at(task).status();
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused;
     EXPECT_THAT(base::message_of(refused), HasSubstr("taken over by bob"));
   }
+}
+
+TEST_P(JobLeaseTest, a_session_hears_at_once_that_its_lease_is_lost) {
+  const auto session = this->session({.name = "a", .user = "alice"}, 1);
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  std::future<Status> waits =
+      std::async(std::launch::async, [&] { return session->run({}, {}, {"wait"}).status(); });
+  // It needs nothing of the task that granted its lease.
+  cluster_.stop(0);
+  const auto is_told = [](const Status& status) {
+    EXPECT_EQ(status.code(), StatusCode::kAborted) << status;
+    EXPECT_THAT(
+        base::message_of(status),
+        HasSubstr("/job:w/replica:0/task:0 had granted the lease of the job 'a', which is lost: "));
+  };
+  is_told(waits.get());
+  cluster_.start(0);
+  is_told(session->run({}, {"read"}).status());
+  is_told(session->extend(model_.graph()));
+  static_cast<void>(session->close().ok());
+  const auto again = this->session({.name = "a", .user = "alice"}, 1);
+  EXPECT_EQ(read(again.get()), 0);
+}
+
+TEST_P(JobLeaseTest, a_session_that_sees_a_part_of_the_cluster_has_a_lease_of_the_whole) {
+  const auto first = session({.name = "a", .user = "alice"}, 0);
+  service::SessionOptions options = patient();
+  options.job = {.name = "a", .user = "bob"};
+  const auto tasks = *cluster_.options().cluster.tasks("w");
+  ASSERT_TRUE(
+      options.cluster.add_job("w", cluster::ClusterSpec::Tasks{{1, tasks.at(1)}, {2, tasks.at(2)}})
+          .ok());
+  const auto make = [&] {
+    return service::Session::create(cluster_.target(1), model_.graph(), options);
+  };
+  EXPECT_EQ(make().status().code(), StatusCode::kAlreadyExists);
+  ASSERT_TRUE(first->close().ok());
+  const auto second = make();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_THAT(jobs(), ElementsAre("a of bob"));
+}
+
+TEST_P(JobLeaseTest, is_granted_by_one_task_of_the_cluster) {
+  const auto stub = v1::Master::NewStub(
+      grpc::CreateChannel(cluster_.target(1).substr(7), grpc::InsecureChannelCredentials()));
+  v1::CreateSessionRequest request;
+  request.set_version(service::kSessionVersion);
+  request.set_graph(ir::to_text(ir::Graph()));
+  to_proto(*service::job_holder({.name = "a"}), request.mutable_job()->mutable_holder());
+  v1::CreateSessionReply reply;
+  grpc::ClientContext making;
+  const grpc::Status refused = stub->CreateSession(&making, request, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(),
+              AllOf(HasSubstr("at /job:w/replica:0/task:1; "),
+                    HasSubstr("/job:w/replica:0/task:0 at " + cluster_.target(0).substr(7) +
+                              " grants leases")));
+}
+
+TEST_P(JobLeaseTest, is_held_still_when_containers_are_reset) {
+  const auto here = session({.name = "a", .user = "alice"}, 0);
+  const auto elsewhere = session({.name = "b", .user = "bob"}, 1);
+  ASSERT_TRUE(elsewhere->run({}, {}, {"init"}).ok());
+  ASSERT_TRUE(service::Session::reset(cluster_.target(0), {"other"}).ok());
+  EXPECT_THAT(jobs(), ElementsAre("a of alice", "b of bob"));
+  // The reset ends sessions of its master, no others.
+  const Status told = here->run({}, {}, {"init"}).status();
+  EXPECT_EQ(told.code(), StatusCode::kAborted) << told;
+  EXPECT_EQ(read(elsewhere.get()), 0);
 }
 
 /// As its connection is what goes when it is killed or its host is cut off.
@@ -224,6 +294,38 @@ TEST(JobLease, is_asked_for_with_a_name_and_ended_with_a_reason) {
   v1::EndLeaseReply ended;
   grpc::ClientContext ending;
   EXPECT_EQ(stub->EndLease(&ending, end, &ended).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+/// Nobody can say what becomes of the last pushes of a session whose master does not answer.
+TEST(JobLease, what_could_not_be_ended_with_it_is_ended_before_the_next) {
+  if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
+  ProcessCluster servers(3, {"--protocol", "star_server_lite"});
+  const SharedModel model;
+  service::SessionOptions options = patient();
+  options.job = {.name = "a", .user = "alice"};
+  auto first = service::Session::create(servers.target(1), model.graph(), options);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE((*first)->run({}, {}, {"init"}).ok());
+  v1::CreateSessionRequest late;
+  late.set_version(service::kSessionVersion);
+  late.set_graph(ir::to_text(ir::Graph()));
+  late.mutable_config()->set_lease((*first)->lease());
+  servers.process(1).signal(SIGSTOP);
+  EXPECT_EQ((*first)->close().code(), StatusCode::kDeadlineExceeded);
+  cluster::ClusterSpec spec;
+  ASSERT_TRUE(spec.add_job("w", {servers.address(0), servers.address(1), servers.address(2)}).ok());
+  // To end what does not answer takes longer than it may take to reach a task.
+  service::SessionOptions hurried = patient();
+  hurried.connect_timeout = std::chrono::seconds(2);
+  const auto second = service::JobLease::create(spec, {.name = "a", .user = "bob"}, hurried);
+  EXPECT_TRUE(second.ok()) << second.status();
+  servers.process(1).signal(SIGCONT);
+  const auto stub = v1::Master::NewStub(servers.channel(2));
+  v1::CreateSessionReply reply;
+  grpc::ClientContext making;
+  const grpc::Status refused = stub->CreateSession(&making, late, &reply);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::ABORTED) << refused.error_message();
+  EXPECT_THAT(refused.error_message(), HasSubstr("the program of the job 'a' has gone"));
 }
 
 TEST(JobLease, names_are_checked_before_anybody_is_asked) {

@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <thread>
 
 #include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/processes.h"
 #include "sidereal/base/sanitizer.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/data/feeder.h"
 #include "sidereal/data/reader.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
@@ -314,16 +319,46 @@ TEST_P(LoopOfACluster, ends_when_it_is_cancelled_and_leaves_nothing) {
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
   auto client = service::StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
   ASSERT_TRUE(client.ok());
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (std::chrono::steady_clock::now() < until) {
+  EXPECT_TRUE(eventually([&] {
     const auto figures = (*client)->ask(std::chrono::seconds(60))[0].figures;
-    if (figures.value("sidereal_master_loops_running") == 0 &&
-        figures.value("sidereal_task_steps_running") == 0) {
-      break;
-    }
-  }
-  EXPECT_LT(std::chrono::steady_clock::now(), until);
+    return figures.value("sidereal_master_loops_running") == 0 &&
+           figures.value("sidereal_task_steps_running") == 0;
+  }));
   EXPECT_TRUE(session->run({}, {"now"}).ok());
+}
+
+TEST_P(LoopOfACluster, ends_when_it_is_cancelled_while_its_data_is_opened) {
+  std::string folder = ::testing::TempDir() + "feeder-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string program = folder + "/feeder";
+  const std::string asked = folder + "/asked";
+  // It never answers.
+  std::ofstream(program) << "#!/bin/sh\nread question\n: > " << asked << "\nread question\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  setenv("SIDEREAL_PYTHON", program.c_str(), 1);
+  data::take_environment();
+  const Regression model;
+  const auto session = session_of(model.graph());
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  task::LoopOptions options = training(1);
+  data::DataSpec spec;
+  spec.format = data::Format::kCsv;
+  spec.files = {"s3://b/x.csv"};
+  spec.label = "label";
+  options.source = data::to_json(spec);
+  task::LoopObserver observer;
+  observer.is_cancelled = [&] { return std::filesystem::exists(asked); };
+  const Status status = session->run_loop(options, observer).status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
+  auto client = service::StatusClient::create(cluster_.target(), {}, std::chrono::seconds(60));
+  ASSERT_TRUE(client.ok());
+  EXPECT_TRUE(eventually([&] {
+    const auto figures = (*client)->ask(std::chrono::seconds(60))[0].figures;
+    return figures.value("sidereal_master_loops_running") == 0;
+  }));
+  unsetenv("SIDEREAL_PYTHON");
+  data::take_environment();
+  std::filesystem::remove_all(folder);
 }
 
 TEST_P(LoopOfACluster, ends_with_its_session) {

@@ -186,9 +186,9 @@ Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
   return gzip;
 }
 
-Result<int64_t> file_bytes(const std::string& file) {
+Result<int64_t> file_bytes(const std::string& file, const std::atomic<bool>* stop) {
   const std::string path = table_file(file).path;
-  if (is_remote(path)) return fed_size(path);
+  if (is_remote(path)) return fed_size(path, stop);
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return open_error(path, errno);
   return static_cast<int64_t>(info.st_size);

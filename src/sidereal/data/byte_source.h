@@ -32,7 +32,7 @@ class ByteSource {
 Result<std::unique_ptr<ByteSource>> open_bytes(const std::string& path,
                                                const std::atomic<bool>* stop = nullptr);
 
-/// Size of the file, or file of a table, in bytes; errors as of open_bytes().
-Result<int64_t> file_bytes(const std::string& path);
+/// Size of the file, or file of a table, in bytes; errors and `stop` as of open_bytes().
+Result<int64_t> file_bytes(const std::string& path, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace sidereal::data

@@ -11,8 +11,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -42,24 +42,87 @@ constexpr int kLookMs = 100;
 constexpr size_t kIdleMax = 4;
 constexpr uint32_t kFrameMax = uint32_t{1} << 30;
 
+/// Codes of errors are from 1 on.
+constexpr uint64_t kCodeMax = 16;
+
 /// What a feeder answers.
 struct Frame {
-  char kind = 0;  // 'D' bytes, 'C' columns, 'E' the end, 'R' a result as JSON, 'X' an error.
-  uint64_t position = 0;
+  char kind = 0;        // 'D' bytes, 'C' columns, 'E' the end, 'R' a result as JSON, 'X' an error.
+  uint64_t number = 0;  // Of 'X': the code of the error. Else: where in the file that is.
   std::string bytes;
 };
 
-StatusCode code_of(const std::string& name) {
-  for (int code = 1; code <= 16; ++code) {
-    if (name == base::code_name(static_cast<StatusCode>(code)))
-      return static_cast<StatusCode>(code);
+/// What a process may see of its environment while other threads change that. Does not change.
+class Environment {
+ public:
+  Environment() {
+    for (char** at = environ; *at != nullptr; ++at) variables_.emplace_back(*at);
+    for (std::string& one : variables_) {
+      // What pytest says of itself changes from test to test, and feeders do not read it.
+      if (!one.starts_with("PYTEST_")) hash_ = base::hash64(one, hash_);
+      pointers_.push_back(one.data());
+    }
+    pointers_.push_back(nullptr);
   }
-  return StatusCode::kInternal;
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+  /// "" where it is not set.
+  [[nodiscard]] std::string get(std::string_view name) const {
+    for (const std::string& one : variables_) {
+      if (one.size() > name.size() && one.starts_with(name) && one[name.size()] == '=') {
+        return one.substr(name.size() + 1);
+      }
+    }
+    return "";
+  }
+  [[nodiscard]] uint64_t hash() const { return hash_; }
+  [[nodiscard]] char* const* pointers() const { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> variables_;
+  std::vector<char*> pointers_;
+  uint64_t hash_ = 0;
+};
+
+using EnvironmentPtr = std::shared_ptr<const Environment>;
+
+/// The one that was taken. Thread: any.
+class TakenEnvironment {
+ public:
+  void take() {
+    auto now = std::make_shared<const Environment>();
+    const std::lock_guard lock(mutex_);
+    taken_.swap(now);
+  }
+  EnvironmentPtr get() {
+    const std::lock_guard lock(mutex_);
+    if (taken_ == nullptr) taken_ = std::make_shared<const Environment>();
+    return taken_;
+  }
+
+ private:
+  std::mutex mutex_;
+  EnvironmentPtr taken_;
+};
+
+TakenEnvironment& environment() {
+  static TakenEnvironment all;
+  return all;
 }
 
-milliseconds default_silence() {
-  const char* const said = std::getenv("SIDEREAL_IO_TIMEOUT_S");
-  const Result<double> seconds = base::parse_double(said == nullptr ? "" : said);
+/// Where a program is that a name stands for; the name where it is nowhere.
+std::string path_of(const std::string& program, const Environment& environment) {
+  if (program.find('/') != std::string::npos) return program;
+  for (const std::string_view folder : base::split(environment.get("PATH"), ':')) {
+    std::string path = std::string(folder) + "/" + program;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return program;
+}
+
+milliseconds default_silence(const Environment& environment) {
+  const Result<double> seconds = base::parse_double(environment.get("SIDEREAL_IO_TIMEOUT_S"));
   // What it must not be, feeders say.
   constexpr double kSecondsMax = 1e6;
   if (!seconds.ok() || !(*seconds > 0)) return kSilence;
@@ -67,33 +130,23 @@ milliseconds default_silence() {
   return std::max(kSilence, milliseconds(static_cast<int64_t>(ms)));
 }
 
-/// Of all variables: feeders began with those of then. What pytest says of itself changes from test
-/// to test, and feeders do not read it.
-uint64_t environment() {
-  uint64_t hash = 0;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string_view one = *at;
-    if (!one.starts_with("PYTEST_")) hash = base::hash64(one, hash);
-  }
-  return hash;
-}
-
-/// `status` with the file in it, which feeders name themselves.
-Status about(const Status& status, const std::string& path) {
-  const bool is_named = status.ok() || base::message_of(status).find(path) != std::string::npos;
-  return is_named ? status : base::with_context(status, path);
+Status nonsense(const std::string& path) {
+  return base::internal(
+      "{}: what reads it (python -m sidereal._feeder) says what is no answer; does SIDEREAL_PYTHON "
+      "name the Python that this version of Sidereal is installed for?",
+      path);
 }
 
 /// A feeder process. Resource. Thread: one at a time.
 class Feeder {
  public:
-  static Result<std::unique_ptr<Feeder>> start() {
+  static Result<std::unique_ptr<Feeder>> start(EnvironmentPtr environment) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return base::resource_exhausted("cannot make sockets for a feeder: {}", std::strerror(errno));
     }
-    const char* const named = std::getenv("SIDEREAL_PYTHON");
-    std::string program = named == nullptr || *named == '\0' ? "python3" : named;
+    std::string program = environment->get("SIDEREAL_PYTHON");
+    if (program.empty()) program = "python3";
     std::string words[] = {program, "-m", "sidereal._feeder"};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
     posix_spawn_file_actions_t actions;
@@ -101,7 +154,8 @@ class Feeder {
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     pid_t pid = -1;
-    const int error = posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv, environ);
+    const int error = posix_spawn(&pid, path_of(program, *environment).c_str(), &actions, nullptr,
+                                  argv, environment->pointers());
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (error != 0) {
@@ -111,7 +165,7 @@ class Feeder {
           "package there, and name it in SIDEREAL_PYTHON",
           program, std::strerror(error));
     }
-    return std::unique_ptr<Feeder>(new Feeder(ends[0], pid));
+    return std::unique_ptr<Feeder>(new Feeder(ends[0], pid, std::move(environment)));
   }
 
   ~Feeder() {
@@ -125,19 +179,15 @@ class Feeder {
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
 
-  [[nodiscard]] static Status nonsense() {
-    return base::internal(
-        "what reads it (python -m sidereal._feeder) says what is no answer; does SIDEREAL_PYTHON "
-        "name the Python that this version of Sidereal is installed for?");
-  }
-
   /// Whether it began where this process is now, and as it is.
   [[nodiscard]] bool is_current() const {
-    return owner_ == getpid() && environment_ == environment();
+    return owner_ == getpid() && environment_->hash() == environment().get()->hash();
   }
 
-  void wait_at_most(milliseconds silence) {
-    silence_ = silence.count() > 0 ? silence : default_silence();
+  /// What follows is about that file; `silence` as of Feed.
+  void turn_to(const std::string& path, milliseconds silence) {
+    path_ = path;
+    silence_ = silence.count() > 0 ? silence : default_silence(*environment_);
   }
 
   /// Whether it has answered all that it was asked, errors too, so that others may ask it.
@@ -157,36 +207,37 @@ class Feeder {
     return {};
   }
 
-  /// The next answer, in the memory of one before; its error, if it is one.
+  /// The next answer, in the memory of one before; its error, if it is one. All errors name the
+  /// file: feeders do so themselves.
   Status answer(Frame* frame, const std::atomic<bool>* stop) {
     char head[kHeadBytes];
     SR_RETURN_IF_ERROR(read(head, sizeof(head), stop));
     uint32_t size = 0;
     frame->kind = head[0];
     std::memcpy(&size, head + 1, sizeof(size));
-    std::memcpy(&frame->position, head + 1 + sizeof(size), sizeof(frame->position));
-    if (size > kFrameMax || std::string_view("CDERX").find(frame->kind) == std::string_view::npos) {
-      return nonsense();
-    }
+    std::memcpy(&frame->number, head + 1 + sizeof(size), sizeof(frame->number));
+    const bool is_error = frame->kind == 'X';
+    const bool is_known = std::string_view("CDERX").find(frame->kind) != std::string_view::npos &&
+                          (!is_error || (frame->number > 0 && frame->number <= kCodeMax));
+    if (size > kFrameMax || !is_known) return nonsense(path_);
     frame->bytes.resize(size);
     SR_RETURN_IF_ERROR(read(frame->bytes.data(), size, stop));
     is_asked_ = false;
-    if (frame->kind != 'X') return {};
-    const size_t line = std::min(frame->bytes.find('\n'), frame->bytes.size());
-    return base::make_status(code_of(frame->bytes.substr(0, line)),
-                             frame->bytes.substr(std::min(line + 1, frame->bytes.size())));
+    if (!is_error) return {};
+    return base::make_status(static_cast<StatusCode>(frame->number), frame->bytes);
   }
 
  private:
   static constexpr size_t kHeadBytes = 1 + sizeof(uint32_t) + sizeof(uint64_t);
 
-  Feeder(int socket, pid_t pid) : socket_(socket), pid_(pid) {}
+  Feeder(int socket, pid_t pid, EnvironmentPtr environment)
+      : socket_(socket), pid_(pid), environment_(std::move(environment)) {}
 
   [[nodiscard]] Status ended() const {
     return unavailable(
-        "the process that reads it (python -m sidereal._feeder, pid {}) has ended; what it wrote "
-        "to standard error says why",
-        pid_);
+        "{}: the process that reads it (python -m sidereal._feeder, pid {}) has ended; what it "
+        "wrote to standard error says why",
+        path_, pid_);
   }
 
   Status read(char* out, size_t size, const std::atomic<bool>* stop) {
@@ -195,7 +246,7 @@ class Feeder {
     while (done < size) {
       // Relaxed: nothing but the wish to stop travels with the flag.
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
-        return base::cancelled("reading was stopped");
+        return base::cancelled("{}: reading was stopped", path_);
       }
       const ssize_t n = recv(socket_, out + done, size - done, MSG_DONTWAIT);
       if (n > 0) {
@@ -208,8 +259,8 @@ class Feeder {
       if (ready < 0 && errno != EINTR) return ended();
       if (ready <= 0 && Clock::now() >= deadline) {
         return base::deadline_exceeded(
-            "nothing came for {} s; look at the connection to where it lies, and try again",
-            static_cast<double>(silence_.count()) / 1000);
+            "{}: nothing came for {} s; look at the connection to where it lies, and try again",
+            path_, static_cast<double>(silence_.count()) / 1000);
       }
     }
     return {};
@@ -218,8 +269,9 @@ class Feeder {
   int socket_;
   pid_t pid_;
   pid_t owner_ = getpid();
-  uint64_t environment_ = environment();
-  milliseconds silence_ = default_silence();
+  const EnvironmentPtr environment_;
+  std::string path_;
+  milliseconds silence_{0};
   bool is_asked_ = false;
 };
 
@@ -236,7 +288,7 @@ class Idle {
         return feeder;
       }
     }
-    return Feeder::start();
+    return Feeder::start(environment().get());
   }
 
   void give(std::unique_ptr<Feeder> feeder) {
@@ -255,14 +307,16 @@ Idle& idle() {
 }
 
 /// A question with one answer.
-Result<Json> asked(const Json& what, const std::string& path) {
-  SR_ASSIGN_OR_RETURN(auto feeder, idle().take());
-  feeder->wait_at_most(milliseconds(0));
-  SR_RETURN_IF_ERROR(about(feeder->ask(what), path));
+Result<Json> asked(const Json& what, const std::string& path, const std::atomic<bool>* stop) {
+  Result<std::unique_ptr<Feeder>> taken = idle().take();
+  SR_RETURN_IF_ERROR(base::with_context(taken.status(), path));
+  auto feeder = std::move(*taken);
+  feeder->turn_to(path, milliseconds(0));
+  SR_RETURN_IF_ERROR(feeder->ask(what));
   Frame frame;
-  const Status status = feeder->answer(&frame, nullptr);
+  const Status status = feeder->answer(&frame, stop);
   if (feeder->is_at_rest()) idle().give(std::move(feeder));
-  if (!status.ok()) return about(status, path);
+  SR_RETURN_IF_ERROR(status);
   return Json::parse(frame.bytes, nullptr, /*allow_exceptions=*/false);
 }
 
@@ -271,7 +325,7 @@ class FedFile {
  public:
   FedFile(const Feed& feed, std::unique_ptr<Feeder> feeder, const std::atomic<bool>* stop)
       : path_(feed.path), feeder_(std::move(feeder)), stop_(stop) {
-    feeder_->wait_at_most(feed.silence);
+    feeder_->turn_to(feed.path, feed.silence);
   }
   ~FedFile() {
     if (is_forsaken_ || !feeder_->is_at_rest()) return;
@@ -283,22 +337,21 @@ class FedFile {
 
   static Result<std::unique_ptr<FedFile>> open(const Feed& feed, const std::atomic<bool>* stop) {
     Result<std::unique_ptr<Feeder>> feeder = idle().take();
-    if (!feeder.ok()) return about(feeder.status(), feed.path);
+    SR_RETURN_IF_ERROR(base::with_context(feeder.status(), feed.path));
     auto file = std::make_unique<FedFile>(feed, std::move(*feeder), stop);
-    SR_RETURN_IF_ERROR(about(file->start(feed), feed.path));
+    SR_RETURN_IF_ERROR(file->start(feed));
     return file;
   }
 
   /// The next answer of the kind; null at the end.
   Result<const Frame*> next(char kind) {
     if (!has_more_) return nullptr;
-    Status status = feeder_->ask({{"op", "next"}});
-    if (status.ok()) status = feeder_->answer(&frame_, stop_);
-    if (!status.ok()) return about(status, path_);
+    SR_RETURN_IF_ERROR(feeder_->ask({{"op", "next"}}));
+    SR_RETURN_IF_ERROR(feeder_->answer(&frame_, stop_));
     has_more_ = frame_.kind != 'E';
     if (has_more_ && frame_.kind != kind) {
       forsake();
-      return about(Feeder::nonsense(), path_);
+      return nonsense(path_);
     }
     return has_more_ ? &frame_ : nullptr;
   }
@@ -307,7 +360,7 @@ class FedFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int64_t position() const {
-    return has_more_ ? std::min(static_cast<int64_t>(frame_.position), size_) : size_;
+    return has_more_ ? std::min(static_cast<int64_t>(frame_.number), size_) : size_;
   }
   [[nodiscard]] int64_t size() const { return size_; }
 
@@ -320,7 +373,7 @@ class FedFile {
     const Json value = Json::parse(frame_.bytes, nullptr, /*allow_exceptions=*/false);
     frame_.bytes.clear();
     if (!value.is_object() || !value.contains("size") || !value["size"].is_number_integer()) {
-      return Feeder::nonsense();
+      return nonsense(path_);
     }
     size_ = value["size"].get<int64_t>();
     has_more_ = true;
@@ -385,6 +438,8 @@ class FedColumns final : public ColumnSource {
 
 }  // namespace
 
+void take_environment() { environment().take(); }
+
 Result<std::unique_ptr<ByteSource>> fed_bytes(const Feed& feed, const std::atomic<bool>* stop) {
   SR_ASSIGN_OR_RETURN(auto file, FedFile::open(feed, stop));
   return std::make_unique<FedBytes>(std::move(file));
@@ -395,14 +450,15 @@ Result<std::unique_ptr<ColumnSource>> fed_columns(const Feed& feed, const std::a
   return std::make_unique<FedColumns>(std::move(file));
 }
 
-Result<int64_t> fed_size(const std::string& path) {
-  SR_ASSIGN_OR_RETURN(const Json size, asked({{"op", "size"}, {"path", path}}, path));
-  if (!size.is_number_integer()) return about(Feeder::nonsense(), path);
+Result<int64_t> fed_size(const std::string& path, const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(const Json size, asked({{"op", "size"}, {"path", path}}, path, stop));
+  if (!size.is_number_integer()) return nonsense(path);
   return size.get<int64_t>();
 }
 
 Result<std::vector<std::string>> fed_list(const std::string& pattern) {
-  SR_ASSIGN_OR_RETURN(const Json found, asked({{"op", "list"}, {"path", pattern}}, pattern));
+  SR_ASSIGN_OR_RETURN(const Json found,
+                      asked({{"op", "list"}, {"path", pattern}}, pattern, nullptr));
   std::vector<std::string> names;
   for (const Json& one : found) {
     if (one.is_string()) names.push_back(one.get<std::string>());

@@ -17,9 +17,14 @@
 /// `sidereal._feeder`, which the program in SIDEREAL_PYTHON runs, else `python3`. It reads files of
 /// other machines, and the columns of tables. They talk by a pair of sockets: the protocol stands
 /// in python/sidereal/_feeder.py. Feeders that have nothing to do are kept for the next file, as
-/// long as the environment is what they began with, and end with this process, or when it closes
-/// their socket.
+/// long as the environment that was taken is what they began with, and end with this process, or
+/// when it closes their socket.
 namespace sidereal::data {
+
+/// Feeders have the environment of this moment from now on. To be called where nothing changes it
+/// meanwhile: threads that read look at what was taken, and the first one takes it where nobody
+/// has.
+void take_environment();
 
 /// What a feeder is to read. Value type.
 struct Feed {
@@ -52,8 +57,8 @@ Result<std::unique_ptr<ByteSource>> fed_bytes(const Feed& feed, const std::atomi
 /// The rows of a file that is a table; errors as of fed_bytes().
 Result<std::unique_ptr<ColumnSource>> fed_columns(const Feed& feed, const std::atomic<bool>* stop);
 
-/// The size of the file where it lies, in bytes.
-Result<int64_t> fed_size(const std::string& path);
+/// The size of the file where it lies, in bytes. Errors and `stop` as of fed_bytes().
+Result<int64_t> fed_size(const std::string& path, const std::atomic<bool>* stop = nullptr);
 
 /// The files that match a pattern of another machine's, sorted.
 Result<std::vector<std::string>> fed_list(const std::string& pattern);

@@ -10,9 +10,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "sidereal/base/bytes.h"
+#include "sidereal/data/prefetch.h"
+#include "sidereal/data/reader.h"
 #include "sidereal/data/testing/files.h"
 
 namespace sidereal::data {
@@ -24,15 +29,18 @@ using testing::HasSubstr;
 
 constexpr const char* kAsk = "read question\n";
 
-/// The line of a shell that answers: a frame of a kind, and what it says.
-std::string answer(char kind, const std::string& body) {
+/// The line of a shell that answers: a frame of a kind, its number, and what it says.
+std::string answer(char kind, const std::string& body, StatusCode code = StatusCode::kOk) {
   std::string line = "printf '";
   line += kind;
   const auto escapes = std::count(body.begin(), body.end(), '\\');
   char size[8];
   snprintf(size, sizeof(size), "\\%03o", static_cast<unsigned>(body.size() - escapes));
   line += size;
-  for (int i = 0; i < 11; ++i) line += "\\000";
+  char number[8];
+  snprintf(number, sizeof(number), "\\%03o", static_cast<unsigned>(code));
+  line += std::string("\\000\\000\\000") + number;
+  for (int i = 0; i < 7; ++i) line += "\\000";
   return line + "%b' '" + body + "'\n";
 }
 
@@ -47,6 +55,7 @@ class FeederTest : public testing::Test {
     // Another environment, so that no feeder of before is taken.
     setenv("SIDEREAL_PYTHON", path.c_str(), 1);
     setenv("FEEDER_TEST", std::to_string(++count_).c_str(), 1);
+    take_environment();
   }
 
   static Result<std::string> text(const Feed& feed, const std::atomic<bool>* stop = nullptr) {
@@ -136,9 +145,9 @@ TEST_F(FeederTest, OneThatEndsIsAnError) {
 }
 
 TEST_F(FeederTest, WhatIsNoAnswerIsAnError) {
-  for (const std::string& lines :
-       {std::string(kAsk) + "printf 'Python 2 is not for this'\n" + kAsk,
-        kAsk + answer('R', "{}") + kAsk, kAsk + answer('R', "[") + kAsk}) {
+  for (const std::string& lines : {std::string(kAsk) + "printf 'Python 2 is not for this'\n" + kAsk,
+                                   kAsk + answer('R', "{}") + kAsk, kAsk + answer('R', "[") + kAsk,
+                                   kAsk + answer('X', "an error without a code") + kAsk}) {
     say(lines);
     const auto found = text();
     EXPECT_EQ(found.status().code(), StatusCode::kInternal) << lines;
@@ -147,7 +156,7 @@ TEST_F(FeederTest, WhatIsNoAnswerIsAnError) {
 }
 
 TEST_F(FeederTest, ErrorsHaveTheirCodes) {
-  say(kAsk + answer('X', "NOT_FOUND\\ns3://b/x: there is no such file") + kAsk);
+  say(kAsk + answer('X', "s3://b/x: there is no such file", StatusCode::kNotFound) + kAsk);
   const auto found = text();
   EXPECT_EQ(found.status().code(), StatusCode::kNotFound);
   EXPECT_EQ(base::message_of(found.status()), "s3://b/x: there is no such file");
@@ -168,6 +177,25 @@ TEST_F(FeederTest, StoppingEndsWaiting) {
   EXPECT_EQ(found.get().status().code(), StatusCode::kCancelled);
 }
 
+/// As the loop of a session does that is cancelled while a table is opened.
+TEST_F(FeederTest, StoppingEndsOpening) {
+  // The first answer is of the first file, whose header is looked at.
+  say(std::string(kAsk) + kAsk);
+  std::atomic<bool> stop = true;
+  DataSpec spec;
+  spec.format = Format::kCsv;
+  spec.files = {"s3://b/x.csv"};
+  ReadOptions options;
+  options.stop = &stop;
+  EXPECT_EQ(Reader::open(spec, options).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(file_bytes("s3://b/x", &stop).status().code(), StatusCode::kCancelled);
+  const auto stopped = std::make_shared<std::atomic<bool>>(false);
+  auto opened = std::async(std::launch::async,
+                           [&] { return PrefetchingReader::open(spec, {}, stopped).status(); });
+  *stopped = true;
+  EXPECT_EQ(opened.get().code(), StatusCode::kCancelled);
+}
+
 TEST_F(FeederTest, IsKeptWhileTheEnvironmentStays) {
   say("while read question; do\n" + answer('R', "7") + "done\n");
   EXPECT_EQ(*fed_size("s3://b/x"), 7);
@@ -175,11 +203,15 @@ TEST_F(FeederTest, IsKeptWhileTheEnvironmentStays) {
   EXPECT_EQ(begun(), 1U);
   setenv("FEEDER_TEST", "other", 1);
   EXPECT_EQ(*fed_size("s3://b/x"), 7);
+  EXPECT_EQ(begun(), 1U);
+  take_environment();
+  EXPECT_EQ(*fed_size("s3://b/x"), 7);
   EXPECT_EQ(begun(), 2U);
 }
 
 TEST_F(FeederTest, IsKeptAfterErrorsOfFiles) {
-  say("while read question; do\n" + answer('X', "NOT_FOUND\\nthere is no such file") + "done\n");
+  say("while read question; do\n" + answer('X', "there is no such file", StatusCode::kNotFound) +
+      "done\n");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(text().status().code(), StatusCode::kNotFound);
   EXPECT_EQ(fed_size("s3://b/x").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(begun(), 1U);
@@ -193,10 +225,35 @@ TEST_F(FeederTest, ListsFiles) {
 }
 
 TEST_F(FeederTest, AProgramThatIsNotThereIsNamed) {
-  setenv("SIDEREAL_PYTHON", "/nowhere/python", 1);
-  const auto found = text();
-  EXPECT_EQ(found.status().code(), StatusCode::kFailedPrecondition);
-  EXPECT_THAT(base::message_of(found.status()), HasSubstr("'/nowhere/python' cannot be started"));
+  for (const char* program : {"/nowhere/python", "python-of-nowhere"}) {
+    setenv("SIDEREAL_PYTHON", program, 1);
+    take_environment();
+    const auto found = text();
+    EXPECT_EQ(found.status().code(), StatusCode::kFailedPrecondition);
+    EXPECT_THAT(base::message_of(found.status()),
+                HasSubstr(std::string("'") + program + "' cannot be started"));
+  }
+}
+
+TEST_F(FeederTest, OthersMayChangeTheEnvironmentMeanwhile) {
+  say(kOpened + kAsk);
+  std::atomic<bool> done = false;
+  std::thread other([&] {
+    for (int i = 0; !done; ++i) {
+      setenv(("FEEDER_TEST_" + std::to_string(i % 1000)).c_str(), std::to_string(i).c_str(), 1);
+    }
+  });
+  // Each has a feeder of its own.
+  std::vector<std::unique_ptr<ByteSource>> open;
+  for (int i = 0; i < 20; ++i) {
+    auto source = fed_bytes({.path = "s3://b/x"}, nullptr);
+    EXPECT_TRUE(source.ok()) << source.status();
+    if (source.ok()) open.push_back(*std::move(source));
+  }
+  done = true;
+  other.join();
+  EXPECT_EQ(begun(), 20U);
+  for (int i = 0; i < 1000; ++i) unsetenv(("FEEDER_TEST_" + std::to_string(i)).c_str());
 }
 
 }  // namespace

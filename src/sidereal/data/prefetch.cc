@@ -85,17 +85,21 @@ ReadOptions options_of(const PrefetchOptions& options, int64_t pass) {
 
 }  // namespace
 
-PrefetchingReader::PrefetchingReader(DataSpec spec, const PrefetchOptions& options)
+PrefetchingReader::PrefetchingReader(DataSpec spec, const PrefetchOptions& options,
+                                     std::shared_ptr<std::atomic<bool>> stopped)
     : spec_(std::move(spec)),
       options_(options),
       ready_(std::make_unique<BatchRing>(options.batches_ahead)),
       // Room for every batch that can be out of use, so that giving one back never fails.
-      spare_(std::make_unique<BatchRing>(options.batches_ahead + 2)) {
-  options_.read.stop = &stopped_;
+      spare_(std::make_unique<BatchRing>(options.batches_ahead + 2)),
+      stopped_(stopped != nullptr ? std::move(stopped)
+                                  : std::make_shared<std::atomic<bool>>(false)) {
+  options_.read.stop = stopped_.get();
 }
 
-Result<std::unique_ptr<PrefetchingReader>> PrefetchingReader::open(const DataSpec& spec,
-                                                                   const PrefetchOptions& options) {
+Result<std::unique_ptr<PrefetchingReader>> PrefetchingReader::open(
+    const DataSpec& spec, const PrefetchOptions& options,
+    std::shared_ptr<std::atomic<bool>> stopped) {
   constexpr int64_t kAheadMax = 1 << 20;
   if (options.batches_ahead < 1 || options.batches_ahead > kAheadMax) {
     return base::invalid_argument("batches_ahead is {}; it must be from 1 to {}",
@@ -104,7 +108,8 @@ Result<std::unique_ptr<PrefetchingReader>> PrefetchingReader::open(const DataSpe
   if (options.epochs < 0) {
     return base::invalid_argument("epochs is {}; it must not be negative", options.epochs);
   }
-  auto self = std::unique_ptr<PrefetchingReader>(new PrefetchingReader(spec, options));
+  auto self =
+      std::unique_ptr<PrefetchingReader>(new PrefetchingReader(spec, options, std::move(stopped)));
   SR_ASSIGN_OR_RETURN(auto reader, Reader::open(self->spec_, options_of(self->options_, 0)));
   self->thread_ = std::thread(
       [raw = self.get(), first = std::move(reader)]() mutable { raw->read_all(std::move(first)); });
@@ -117,7 +122,7 @@ PrefetchingReader::~PrefetchingReader() {
 }
 
 void PrefetchingReader::stop() {
-  stopped_.store(true, std::memory_order_relaxed);
+  stopped_->store(true, std::memory_order_relaxed);
   spare_->wake();
   ready_->wake();
 }
@@ -126,7 +131,7 @@ int PrefetchingReader::ready_fd() const { return ready_->fd(); }
 
 Result<bool> PrefetchingReader::next(Batch* batch, Deadline deadline) {
   while (true) {
-    if (stopped_.load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
+    if (stopped_->load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
     // In this order: a batch pushed before the close is seen after seeing the close.
     const bool closed = ready_->closed();
     Batch old = std::move(*batch);
@@ -234,7 +239,7 @@ Status PrefetchingReader::read_pass(Reader* reader, int64_t pass) {
         (static_cast<double>(pass) + stats.progress) / static_cast<double>(passes_of(options_));
     if (!before_.first_skipped.empty()) stats.first_skipped = before_.first_skipped;
     while (!ready_->push(&batch)) {
-      if (stopped_.load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
+      if (stopped_->load(std::memory_order_relaxed)) return base::cancelled("reading was stopped");
       // Ends by a batch taken, by stop(), or by the destructor of this object.
       spare_->wait(Deadline::max());
     }

@@ -44,9 +44,11 @@ class PrefetchingReader {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  /// Opens the data (errors as of Reader::open()) and starts reading.
-  static Result<std::unique_ptr<PrefetchingReader>> open(const DataSpec& spec,
-                                                         const PrefetchOptions& options);
+  /// Opens the data (errors as of Reader::open()) and starts reading. `stopped`: set by another
+  /// thread, it ends opening, and reading soon; nullptr: nobody sets it.
+  static Result<std::unique_ptr<PrefetchingReader>> open(
+      const DataSpec& spec, const PrefetchOptions& options,
+      std::shared_ptr<std::atomic<bool>> stopped = nullptr);
 
   ~PrefetchingReader();
   PrefetchingReader(const PrefetchingReader&) = delete;
@@ -74,7 +76,8 @@ class PrefetchingReader {
   [[nodiscard]] const ReadStats& stats() const { return stats_; }
 
  private:
-  PrefetchingReader(DataSpec spec, const PrefetchOptions& options);
+  PrefetchingReader(DataSpec spec, const PrefetchOptions& options,
+                    std::shared_ptr<std::atomic<bool>> stopped);
   void count(Batch* batch);
   void read_all(std::unique_ptr<Reader> reader);
   Status read_pass(Reader* reader, int64_t pass);
@@ -84,7 +87,7 @@ class PrefetchingReader {
   std::unique_ptr<BatchRing> ready_;
   std::unique_ptr<BatchRing> spare_;
   // Set by stop(), read by the reading thread; no data travels with it, so relaxed order is enough.
-  std::atomic<bool> stopped_{false};
+  const std::shared_ptr<std::atomic<bool>> stopped_;
   // Both written by the reading thread before it closes ready_, and read by others only after
   // ready_ is seen closed: the totals of the passes finished, and what went wrong.
   ReadStats before_;

@@ -33,7 +33,7 @@ struct ReadOptions {
   /// So many rows of the pass were given out by a reader before, with the same spec, part and
   /// epoch: this one begins behind them and gives out what that one would have.
   int64_t rows_before = 0;
-  /// When not null and set by another thread, next() soon returns kCancelled. Borrowed.
+  /// When not null and set by another thread, open() and next() soon return kCancelled. Borrowed.
   const std::atomic<bool>* stop = nullptr;
 };
 

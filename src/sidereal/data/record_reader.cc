@@ -30,8 +30,9 @@ std::string record_of(std::string_view bytes) {
   return out.take();
 }
 
-Result<std::unique_ptr<RecordReader>> RecordReader::open(const std::string& path) {
-  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path));
+Result<std::unique_ptr<RecordReader>> RecordReader::open(const std::string& path,
+                                                         const std::atomic<bool>* stop) {
+  SR_ASSIGN_OR_RETURN(auto source, open_bytes(path, stop));
   return std::make_unique<RecordReader>(path, std::move(source));
 }
 

@@ -16,8 +16,9 @@ namespace sidereal::data {
 /// Thread: core-local.
 class RecordReader {
  public:
-  /// Opens the file; errors as of open_bytes().
-  static Result<std::unique_ptr<RecordReader>> open(const std::string& path);
+  /// Opens the file; errors and `stop` as of open_bytes().
+  static Result<std::unique_ptr<RecordReader>> open(const std::string& path,
+                                                    const std::atomic<bool>* stop = nullptr);
 
   RecordReader(std::string path, std::unique_ptr<ByteSource> source);
 

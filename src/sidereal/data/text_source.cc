@@ -41,12 +41,13 @@ Result<std::unique_ptr<FileRows>> start_file(const DataSpec& spec, const std::st
 
 // Makes the parser and lets it see the first file's header, which fixes the order of the fields
 // for every part.
-Result<std::unique_ptr<RowParser>> open_format(const DataSpec& spec) {
+Result<std::unique_ptr<RowParser>> open_format(const DataSpec& spec,
+                                               const std::atomic<bool>* stop = nullptr) {
   if (spec.files.empty()) return invalid_argument("no data files are named");
   SR_ASSIGN_OR_RETURN(auto parser, make_parser(spec));
   if (parser->has_header()) {
     SR_RETURN_IF_ERROR(
-        start_file(spec, spec.files.front(), parser.get(), /*header_only=*/true).status());
+        start_file(spec, spec.files.front(), parser.get(), /*header_only=*/true, stop).status());
   }
   return parser;
 }
@@ -86,7 +87,7 @@ class TextSource final : public BatchSource {
 
   Status start() {
     for (const std::string& file : files_) {
-      SR_ASSIGN_OR_RETURN(const int64_t bytes, file_bytes(file));
+      SR_ASSIGN_OR_RETURN(const int64_t bytes, file_bytes(file, options_.stop));
       total_bytes_ += bytes;
     }
     return {};
@@ -344,7 +345,7 @@ Result<std::unique_ptr<BatchSource>> open_text(const DataSpec& spec, const ReadO
     return invalid_argument(
         "what columns are scaled or numbered by is not known yet; with_statistics() finds it out");
   }
-  SR_ASSIGN_OR_RETURN(auto parser, open_format(spec));
+  SR_ASSIGN_OR_RETURN(auto parser, open_format(spec, options.stop));
   auto source = std::make_unique<TextSource>(spec, options, std::move(parser));
   SR_RETURN_IF_ERROR(source->start());
   return source;

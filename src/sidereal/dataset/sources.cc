@@ -128,7 +128,9 @@ class ListItems final : public Numbered {
 
 /// Rows of text files.
 struct Lines {
-  static auto open(const std::string& path) { return data::LineReader::open(path, false); }
+  static auto open(const std::string& path, const std::atomic<bool>* stop) {
+    return data::LineReader::open(path, false, stop);
+  }
   static Result<bool> next(data::LineReader* reader, std::string* /*memory*/,
                            std::string_view* out) {
     return reader->next_line(out);
@@ -136,7 +138,9 @@ struct Lines {
 };
 
 struct Records {
-  static auto open(const std::string& path) { return data::RecordReader::open(path); }
+  static auto open(const std::string& path, const std::atomic<bool>* stop) {
+    return data::RecordReader::open(path, stop);
+  }
   static Result<bool> next(data::RecordReader* reader, std::string* memory, std::string_view* out) {
     SR_ASSIGN_OR_RETURN(const bool some, reader->next(memory));
     *out = *memory;
@@ -191,7 +195,7 @@ class Files final : public Stage {
       SR_RETURN_IF_ERROR(check_stopped());
       if (reader_ == nullptr) {
         if (file_ >= static_cast<int64_t>(files_.size())) return false;
-        auto opened = Format::open(files_[static_cast<size_t>(file_)]);
+        auto opened = Format::open(files_[static_cast<size_t>(file_)], &runtime().stopped());
         if (!opened.ok()) {
           ++file_;  // The next call goes on with the next file.
           return opened.status();
@@ -211,7 +215,7 @@ class Files final : public Stage {
     }
   }
 
-  using Reader = typename decltype(Format::open(""))::value_type;
+  using Reader = typename decltype(Format::open("", nullptr))::value_type;
   std::vector<std::string> files_;
   int64_t file_ = 0;  // Number of the open file, or of the next one.
   int64_t read_ = 0;  // Rows of it.

@@ -223,7 +223,9 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
     }
     reader = shelf_->take(spec, prefetch);
     if (reader == nullptr) {
-      SR_ASSIGN_OR_RETURN(reader, data::PrefetchingReader::open(spec, prefetch));
+      SR_ASSIGN_OR_RETURN(auto stopped, begin_opening());
+      SR_ASSIGN_OR_RETURN(reader,
+                          data::PrefetchingReader::open(spec, prefetch, std::move(stopped)));
     }
   }
   task::Task* const task = context_->task;
@@ -255,6 +257,14 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
   return lane;
 }
 
+/// What ends the opening of the data of one lane, which may lie on a slow server.
+Result<std::shared_ptr<std::atomic<bool>>> LoopRun::begin_opening() {
+  const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(cancelled_);
+  opening_ = std::make_shared<std::atomic<bool>>(false);
+  return opening_;
+}
+
 Status LoopRun::start(std::vector<LoopLane> lanes) {
   for (const task::LoopPass& pass : options_.started) {
     if (pass.lane < static_cast<int64_t>(lanes.size())) continue;
@@ -262,7 +272,12 @@ Status LoopRun::start(std::vector<LoopLane> lanes) {
   }
   std::vector<std::unique_ptr<Lane>> opened;
   for (size_t i = 0; i < lanes.size(); ++i) {
-    SR_ASSIGN_OR_RETURN(opened.emplace_back(), open_lane(i, lanes.size(), std::move(lanes[i])));
+    Result<std::unique_ptr<Lane>> lane = open_lane(i, lanes.size(), std::move(lanes[i]));
+    if (!lane.ok()) {
+      SR_RETURN_IF_ERROR(cancelled());
+      return lane.status();
+    }
+    opened.push_back(*std::move(lane));
   }
   // Whoever they were kept for did not come.
   shelf_->clear();
@@ -298,7 +313,11 @@ void LoopRun::cancel(const Status& why) {
     const std::lock_guard lock(mutex_);
     if (!cancelled_.ok()) return;
     cancelled_ = why;
-    if (!started_) return;
+    if (!started_) {
+      // Relaxed: nothing but the wish to stop travels with the flag.
+      if (opening_ != nullptr) opening_->store(true, std::memory_order_relaxed);
+      return;
+    }
   }
   // Lanes that compute see it before they come to what is posted.
   stop_.raise(exec::StopSignal::Reason::kCancelled);

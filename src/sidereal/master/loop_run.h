@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -87,6 +88,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   struct Lane;
 
   Result<std::unique_ptr<Lane>> open_lane(size_t index, size_t count, LoopLane plan);
+  Result<std::shared_ptr<std::atomic<bool>>> begin_opening();
   [[nodiscard]] task::TaskLoopOptions options_of(size_t index, size_t count, bool in_order) const;
   void tell(size_t lane, const std::function<void(task::TaskLoop*)>& what);
   void finish();
@@ -106,6 +108,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   Status cancelled_;
   Status status_;
   bool started_ = false;
+  std::shared_ptr<std::atomic<bool>> opening_;  // Ends the opening of data.
   size_t missing_ = 0;
   int64_t steps_max_ = 0;                     // Of a lane.
   std::vector<std::unique_ptr<Lane>> lanes_;  // Written by start() only.

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <vector>
 
 #include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/sys/posix/identity.h"
 
@@ -45,6 +48,19 @@ Result<JobHolder> job_holder(const JobOptions& options) {
 std::string to_string(const JobHolder& holder) {
   return fmt::format("{} on host {}, process {} ({})", holder.user, holder.host, holder.pid,
                      holder.program);
+}
+
+Result<LeaseGranter> granter_of(const cluster::ClusterSpec& cluster) {
+  std::vector<std::string> jobs = cluster.jobs();
+  std::stable_partition(jobs.begin(), jobs.end(),
+                        [](const std::string& job) { return job == "ps"; });
+  for (const std::string& job : jobs) {
+    SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
+    if (tasks.empty()) continue;
+    const auto& [index, address] = *tasks.begin();
+    return LeaseGranter{.task = cluster::task_name(job, index), .address = address};
+  }
+  return base::invalid_argument("a cluster without tasks has no jobs");
 }
 
 std::string time_text(int64_t seconds) {

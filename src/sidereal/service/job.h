@@ -4,6 +4,7 @@
 #include <string>
 
 #include "sidereal/base/status.h"
+#include "sidereal/cluster/cluster_spec.h"
 
 namespace sidereal::session::v1 {
 class JobHolder;
@@ -40,6 +41,16 @@ Result<JobHolder> job_holder(const JobOptions& options);
 std::string to_string(const JobHolder& holder);
 /// "2026-11-26 15:03:12 UTC". Seconds since 1970.
 std::string time_text(int64_t seconds);
+
+/// The task that grants the leases of a cluster. Value type.
+struct LeaseGranter {
+  std::string task;  ///< Its full name.
+  std::string address;
+};
+
+/// The same for all who know the cluster: its first parameter server, without one its first task.
+/// kInvalidArgument for a cluster without tasks.
+Result<LeaseGranter> granter_of(const cluster::ClusterSpec& cluster);
 
 /// A job, and when it began. Value type.
 struct RunningJob {

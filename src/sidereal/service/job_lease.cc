@@ -1,50 +1,50 @@
 #include "sidereal/service/job_lease.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "sidereal/service/session.h"
 
 namespace sidereal::service {
 
-namespace {
-
-/// Where leases of the cluster are granted: the same for all its clients.
-Result<std::string> granter_of(const cluster::ClusterSpec& cluster) {
-  for (const std::string& job : cluster.jobs()) {
-    if (job != "ps") continue;
-    SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
-    if (!tasks.empty()) return tasks.begin()->second;
-  }
-  for (const std::string& job : cluster.jobs()) {
-    SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec::Tasks tasks, cluster.tasks(job));
-    if (!tasks.empty()) return tasks.begin()->second;
-  }
-  return base::invalid_argument("a cluster without tasks has no jobs");
-}
-
-}  // namespace
-
-JobLease::JobLease(std::string name, std::unique_ptr<Session> session)
-    : name_(std::move(name)), session_(std::move(session)) {}
+JobLease::JobLease(std::string name, std::string granter, std::unique_ptr<Session> session)
+    : name_(std::move(name)), granter_(std::move(granter)), session_(std::move(session)) {}
 JobLease::~JobLease() = default;
 
 Result<std::unique_ptr<JobLease>> JobLease::create(const cluster::ClusterSpec& cluster,
                                                    const JobOptions& job,
                                                    const SessionOptions& options) {
   SR_ASSIGN_OR_RETURN(const JobHolder holder, job_holder(job));
-  SR_ASSIGN_OR_RETURN(const std::string address, granter_of(cluster));
+  SR_ASSIGN_OR_RETURN(const LeaseGranter granter, granter_of(cluster));
   SessionOptions held;
   held.operation_timeout = options.operation_timeout;
   held.connect_timeout = options.connect_timeout;
-  held.cluster = options.cluster;
+  // What it grants is a lease of the whole.
+  if (!options.cluster.empty()) held.cluster = cluster;
   held.security = options.security;
   held.interrupt = options.interrupt;
-  SR_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
-                      Session::hold("grpc://" + address, holder, job.take_over, held));
-  return std::unique_ptr<JobLease>(new JobLease(job.name, std::move(session)));
+  Result<std::unique_ptr<Session>> session =
+      Session::hold("grpc://" + granter.address, holder, job.take_over, held);
+  if (session.status().code() == StatusCode::kAlreadyExists) return session.status();
+  SR_RETURN_IF_ERROR(base::with_context(
+      session.status(),
+      fmt::format("{}, which grants the lease of the job '{}'", granter.task, holder.name)));
+  return std::unique_ptr<JobLease>(new JobLease(job.name, granter.task, *std::move(session)));
 }
 
 uint64_t JobLease::number() const { return session_->lease(); }
-bool JobLease::is_held() const { return session_->is_held(); }
+void JobLease::leave_unfinished() { session_->leave_unfinished(); }
+
+Status JobLease::check() const {
+  Status why = session_->check();
+  if (why.ok() || why.code() == StatusCode::kFailedPrecondition) return why;
+  const auto code =
+      why.code() == StatusCode::kUnavailable ? StatusCode::kUnavailable : StatusCode::kAborted;
+  return base::make_status(
+      code, fmt::format("{} had granted the lease of the job '{}', which is lost: {}; begin the "
+                        "job again",
+                        granter_, name_, base::message_of(why)));
+}
 
 }  // namespace sidereal::service

@@ -14,14 +14,13 @@ class Session;
 struct SessionOptions;
 
 /// The right to be the job of a name on a cluster. It lasts as long as the object and its process
-/// do, and the server that grants leases, which is the first parameter server (without one, the
-/// first task) of the cluster; sessions that say its number end with it when another job takes it
-/// over.
+/// do, and the server that grants it (granter_of()); sessions that belong to it end with it.
 /// Thread: any.
 class JobLease {
  public:
-  /// `options` say how the server is reached. Errors: kAlreadyExists when that job runs, naming its
-  /// holder; kInvalidArgument for a name that cannot be; those of Session::create().
+  /// `options` say how the server is reached; to end the job before takes longer than they say.
+  /// Errors: kAlreadyExists when that job runs, naming its holder; kInvalidArgument for a name that
+  /// cannot be; those of Session::create().
   static Result<std::unique_ptr<JobLease>> create(const cluster::ClusterSpec& cluster,
                                                   const JobOptions& job,
                                                   const SessionOptions& options);
@@ -31,13 +30,17 @@ class JobLease {
 
   [[nodiscard]] uint64_t number() const;
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// False when the server has gone, or another job has taken it over, as far as is known here.
-  [[nodiscard]] bool is_held() const;
+  /// Why it has ended, as far as is known here: kFailedPrecondition when another job has taken it
+  /// over, else kUnavailable or kAborted.
+  [[nodiscard]] Status check() const;
+  /// What was begun of the job may still go on when the lease ends: who has the name next ends it.
+  void leave_unfinished();
 
  private:
-  JobLease(std::string name, std::unique_ptr<Session> session);
+  JobLease(std::string name, std::string granter, std::unique_ptr<Session> session);
 
   const std::string name_;
+  const std::string granter_;  // A task.
   const std::unique_ptr<Session> session_;
 };
 

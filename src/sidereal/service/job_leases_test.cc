@@ -125,6 +125,16 @@ TEST(LeasedSessions, join_until_their_lease_has_ended) {
   EXPECT_EQ(base::message_of(sessions.check(7)), "taken");
 }
 
+TEST(LeaseGranter, is_the_first_parameter_server_or_else_the_first_task) {
+  cluster::ClusterSpec spec;
+  EXPECT_EQ(granter_of(spec).status().code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(spec.add_job("chief", {"a:1"}).ok());
+  EXPECT_EQ(granter_of(spec)->task, "/job:chief/replica:0/task:0");
+  ASSERT_TRUE(spec.add_job("ps", cluster::ClusterSpec::Tasks{{1, "b:1"}, {2, "b:2"}}).ok());
+  EXPECT_EQ(granter_of(spec)->task, "/job:ps/replica:0/task:1");
+  EXPECT_EQ(granter_of(spec)->address, "b:1");
+}
+
 TEST(Job, says_who_runs_it) {
   const auto me = job_holder({.name = "a", .user = "alice"});
   ASSERT_TRUE(me.ok()) << me.status();

@@ -193,28 +193,32 @@ class StepStream final : public ServerStream<v1::StepRequest, v1::StepReply> {
 /// A KeepSessionAlive call, which ends with the session or ends it.
 class KeepAlive final : public grpc::ServerUnaryReactor {
  public:
-  KeepAlive(std::shared_ptr<MasterSessions> sessions, uint64_t id)
-      : sessions_(std::move(sessions)), id_(id) {}
+  KeepAlive(std::shared_ptr<MasterSessions> sessions, uint64_t id, v1::KeepSessionAliveReply* reply)
+      : sessions_(std::move(sessions)), id_(id), reply_(reply) {}
 
   void start(std::shared_ptr<KeepAlive> self) {
     self_ = self;
     callback_ran(this);
-    sessions_->keep_alive(id_, [self] { self->finish(); });
+    sessions_->keep_alive(id_, [self](const Status& why) { self->finish(why); });
   }
   void OnCancel() override {
     callback_runs(this);
-    sessions_->close(id_, base::cancelled("the client has gone"));
-    finish();
+    const Status why = base::cancelled("the client has gone");
+    sessions_->close(id_, why);
+    finish(why);
   }
   void OnDone() override { const std::shared_ptr<KeepAlive> last = std::move(self_); }
 
  private:
-  void finish() {
-    if (!finished_.exchange(true)) Finish(grpc::Status::OK);
+  void finish(const Status& why) {
+    if (finished_.exchange(true)) return;
+    task::to_proto(why, false, reply_->mutable_why());
+    Finish(grpc::Status::OK);
   }
 
   const std::shared_ptr<MasterSessions> sessions_;
   const uint64_t id_;
+  v1::KeepSessionAliveReply* const reply_;
   std::atomic<bool> finished_ = false;
   std::shared_ptr<KeepAlive> self_;
 };
@@ -283,8 +287,9 @@ class MasterService::Impl final : public Base {
 
   grpc::ServerUnaryReactor* KeepSessionAlive(grpc::CallbackServerContext*,
                                              const v1::KeepSessionAliveRequest* request,
-                                             v1::KeepSessionAliveReply*) override {
-    const auto keep_alive = std::make_shared<KeepAlive>(common_->sessions, request->session());
+                                             v1::KeepSessionAliveReply* reply) override {
+    const auto keep_alive =
+        std::make_shared<KeepAlive>(common_->sessions, request->session(), reply);
     keep_alive->start(keep_alive);
     return keep_alive.get();
   }
@@ -293,7 +298,7 @@ class MasterService::Impl final : public Base {
                                          const v1::CloseSessionRequest* request,
                                          v1::CloseSessionReply*) override {
     grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-    leases_->jobs.ended(request->session(), /*is_orderly=*/true);
+    leases_->jobs.ended(request->session(), /*is_orderly=*/!request->is_unfinished());
     common_->sessions->close(request->session(),
                              base::cancelled("Session::Close() was called: the step was cancelled"),
                              [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
@@ -309,13 +314,13 @@ class MasterService::Impl final : public Base {
     if (named.containers().empty()) named.add_containers("");
     // First: what their steps have sent and nobody has waited for would come to what is new.
     const Status why = base::aborted("the containers of the session's cluster were reset");
-    common_->sessions->close_all(why);
+    common_->sessions->close_running(why);
     const auto reset_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
       v1::ResetReply reply;
       return stub->ResetContainers(context, named, &reply);
     };
     Status status = ask_all(call, channels_.tasks(), reset_one);
-    common_->sessions->close_all(why);  // Those made meanwhile.
+    common_->sessions->close_running(why);  // Those made meanwhile.
     return to_grpc(status);
   }
 
@@ -470,11 +475,22 @@ class MasterService::Impl final : public Base {
         .task = context_.task, .sessions = common_->sessions.get(), .leased = &leases_->sessions};
   }
 
+  /// A job that two tasks know of would run twice.
+  Status check_granter(const std::string& job) const {
+    SR_ASSIGN_OR_RETURN(const LeaseGranter granter, granter_of(cluster_->now().spec));
+    if (granter.task == common_->name) return {};
+    return base::failed_precondition(
+        "the lease of the job '{}' was asked for at {}; in its cluster {} at {} grants leases: ask "
+        "there, with the whole cluster",
+        job, common_->name, granter.task, granter.address);
+  }
+
   /// A session that holds the lease of a job.
   Status grant(grpc::ServerContext* call, const v1::JobRequest& request,
                master::SessionConfig config, v1::CreateSessionReply* reply) {
     const JobHolder holder = from_proto(request.holder());
     if (holder.name.empty()) return base::invalid_argument("a job without a name");
+    SR_RETURN_IF_ERROR(check_granter(holder.name));
     const uint64_t lease = context_.random();
     config.lease = lease;
     const auto end = [this](uint64_t before, const Status& why) {

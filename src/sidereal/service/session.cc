@@ -14,8 +14,10 @@
 #include "sidereal/service/internal/client_stream.h"
 #include "sidereal/service/internal/closure_call.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/lease_times.h"
 #include "sidereal/service/internal/loop_call.h"
 #include "sidereal/service/job_lease.h"
+#include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
@@ -119,7 +121,7 @@ v1::SessionConfig config_message(const SessionOptions& options) {
   out.set_operation_timeout_ms(options.operation_timeout.count());
   out.set_isolate_session_state(options.isolate_session_state);
   out.set_state_group(options.state_group);
-  out.set_lease(options.lease);
+  if (options.lease != nullptr) out.set_lease(options.lease->number());
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
   if (options.pull_prefetch_ms) out.set_pull_prefetch_ms(*options.pull_prefetch_ms);
@@ -182,7 +184,7 @@ class Session::Impl {
     to_proto(holder, request.mutable_job()->mutable_holder());
     request.mutable_job()->set_take_over(take_over);
     SR_RETURN_IF_ERROR(create(&request));
-    if (options_.lease != 0) return {};
+    if (lease_ != 0) return {};
     return base::failed_precondition(
         "{} knows no leases of jobs; use one release for the whole cluster", peer_);
   }
@@ -193,27 +195,29 @@ class Session::Impl {
     *request.mutable_config() = config_message(options_);
     request.set_protocol(protocol_);
     if (!options_.cluster.empty()) request.set_cluster(options_.cluster.to_json());
-    const milliseconds timeout = waiting_time();
+    const milliseconds timeout = waiting_time() + (request.has_job() ? kEndLease : milliseconds(0));
     request.set_timeout_ms(timeout.count());
     v1::CreateSessionReply reply;
     SR_RETURN_IF_ERROR(call(timeout + kLastWords, [&](auto* context, auto done) {
       stub_->async()->CreateSession(context, &request, &reply, done);
     }));
     session_ = reply.session();
-    if (request.has_job()) options_.lease = reply.lease();
+    lease_ = request.has_job() ? reply.lease() : request.config().lease();
+    job_lease_ = std::move(options_.lease);
     version_ = reply.graph_version();
     placement_ = reply.placement();
     if (!reply.notice().empty()) base::log_info("{}: {}", peer_, reply.notice());
     keep_alive_request_.set_session(session_);
     stub_->async()->KeepSessionAlive(&keep_alive_, &keep_alive_request_, &keep_alive_reply_,
-                                     [this](const grpc::Status&) {
-                                       is_held_ = false;
+                                     [this](const grpc::Status& status) {
+                                       end(status);
                                        keep_alive_ended_.set();
                                      });
     return {};
   }
 
   Status extend(const ir::Graph& graph) {
+    SR_RETURN_IF_ERROR(check_lease());
     const std::lock_guard lock(extend_mutex_);
     v1::ExtendSessionRequest request;
     request.set_session(session_);
@@ -239,6 +243,7 @@ class Session::Impl {
                                   const std::vector<std::string>& fetches,
                                   const std::vector<std::string>& targets,
                                   const RunOptions& options, RunMetadata* metadata) {
+    SR_RETURN_IF_ERROR(check_lease());
     v1::StepHead head;
     head.set_session(session_);
     for (const Feed& feed : feeds) head.add_feeds(feed.first);
@@ -253,15 +258,20 @@ class Session::Impl {
     head.set_waits_for_pushes(options.waits_for_pushes);
     const auto stream = std::make_shared<StepCallStream>(peer_);
     stream->run(stub_.get(), head, feeds);
-    stream->wait(interrupt_);
-    return stream->take_result(metadata);
+    stream->wait(interrupted());
+    Result<std::vector<Tensor>> result = stream->take_result(metadata);
+    SR_RETURN_IF_ERROR(unless_lost(result.status()));
+    return result;
   }
 
   Result<task::LoopResult> run_loop(task::LoopOptions options, const task::LoopObserver& observer) {
+    SR_RETURN_IF_ERROR(check_lease());
     if (options.step_timeout.count() == 0) options.step_timeout = options_.operation_timeout;
     const auto call = std::make_shared<LoopCall>(peer_, options, observer);
     call->start(stub_.get(), session_);
-    return call->wait(interrupt_);
+    Result<task::LoopResult> result = call->wait(interrupted());
+    SR_RETURN_IF_ERROR(unless_lost(result.status()));
+    return result;
   }
 
   std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer,
@@ -274,8 +284,14 @@ class Session::Impl {
   Status close() {
     const uint64_t session = session_.exchange(0);
     if (session == 0) return {};
+    std::shared_ptr<JobLease> lease;
+    {
+      const std::lock_guard lock(lease_mutex_);
+      lease.swap(job_lease_);
+    }
     v1::CloseSessionRequest request;
     request.set_session(session);
+    request.set_is_unfinished(is_unfinished_);
     v1::CloseSessionReply reply;
     Status status = call(kCloseTimeout, [&](auto* context, auto done) {
       stub_->async()->CloseSession(context, &request, &reply, done);
@@ -283,12 +299,14 @@ class Session::Impl {
     keep_alive_.TryCancel();
     keep_alive_ended_.wait(nullptr, [] {});
     // The job that took over has ended it, and its calls have said so.
-    const bool is_held = job_lease_ != nullptr && job_lease_->is_held();
+    const bool is_held = lease != nullptr && lease->check().ok();
     const bool was_taken =
-        options_.lease != 0 && !is_held && status.code() == StatusCode::kFailedPrecondition;
-    // Only now: another job of the name finds nothing of this one.
-    job_lease_ = nullptr;
-    return was_taken ? Status() : status;
+        lease_ != 0 && !is_held && status.code() == StatusCode::kFailedPrecondition;
+    if (was_taken) status = {};
+    // Pushes may be under way that were not waited for.
+    if (lease != nullptr && !status.ok()) lease->leave_unfinished();
+    // The lease goes only now: another job of the name finds nothing of this one.
+    return status;
   }
 
   Result<std::vector<DeviceAttributes>> list_devices() {
@@ -319,21 +337,51 @@ class Session::Impl {
     });
   }
 
-  [[nodiscard]] bool is_held() const { return session_ != 0 && is_held_; }
-  [[nodiscard]] uint64_t lease() const { return options_.lease; }
+  [[nodiscard]] Status check() const {
+    const std::lock_guard lock(lease_mutex_);
+    return why_ended_;
+  }
+  void leave_unfinished() { is_unfinished_ = true; }
+  [[nodiscard]] uint64_t lease() const { return lease_; }
 
   std::function<bool()> interrupt_;
 
  private:
   /// `known`: the cluster of the master, as JSON.
   Status take_lease(const std::string& known) {
-    cluster::ClusterSpec cluster = options_.cluster;
-    if (cluster.empty()) {
-      SR_ASSIGN_OR_RETURN(cluster, cluster::ClusterSpec::from_json(known));
+    SR_ASSIGN_OR_RETURN(cluster::ClusterSpec cluster, cluster::ClusterSpec::from_json(known));
+    // A session may see a part of the cluster, but leases are of the whole. A master that nobody
+    // has told its cluster knows itself alone.
+    if (Members(cluster).tasks.size() == 1 && !options_.cluster.empty()) {
+      cluster = options_.cluster;
     }
-    SR_ASSIGN_OR_RETURN(job_lease_, JobLease::create(cluster, options_.job, options_));
-    options_.lease = job_lease_->number();
+    SR_ASSIGN_OR_RETURN(options_.lease, JobLease::create(cluster, options_.job, options_));
     return {};
+  }
+
+  /// The master has it no more.
+  void end(const grpc::Status& status) {
+    Status why = status.ok() ? task::from_proto(keep_alive_reply_.why()) : from_grpc(status, peer_);
+    if (why.ok()) why = base::aborted("{} has ended the session", peer_);
+    const std::lock_guard lock(lease_mutex_);
+    why_ended_ = std::move(why);
+  }
+
+  /// Why the lease has ended that the session belongs to.
+  [[nodiscard]] Status check_lease() const {
+    const std::lock_guard lock(lease_mutex_);
+    return job_lease_ == nullptr ? Status() : job_lease_->check();
+  }
+  /// What ends calls.
+  [[nodiscard]] std::function<bool()> interrupted() const {
+    if (lease_ == 0) return interrupt_;
+    return [this] { return !check_lease().ok() || (interrupt_ && interrupt_()); };
+  }
+  /// What is told of a call that may have ended with the lease.
+  [[nodiscard]] Status unless_lost(const Status& status) const {
+    if (status.code() != StatusCode::kCancelled) return status;
+    const Status lost = check_lease();
+    return lost.ok() ? status : lost;
   }
 
   [[nodiscard]] milliseconds waiting_time() const {
@@ -395,12 +443,16 @@ class Session::Impl {
       status = result;
       ended.set();
     });
-    ended.wait(interrupt_, [&] { context.TryCancel(); });
-    return from_grpc(status, peer_);
+    ended.wait(interrupted(), [&] { context.TryCancel(); });
+    return unless_lost(from_grpc(status, peer_));
   }
 
   SessionOptions options_;
-  std::unique_ptr<JobLease> job_lease_;  ///< With options_.job.
+  mutable std::mutex lease_mutex_;
+  Status why_ended_;
+  std::shared_ptr<JobLease> job_lease_;  ///< That it belongs to, until it is closed.
+  uint64_t lease_ = 0;                   ///< The number of that, or of the one that it holds.
+  std::atomic<bool> is_unfinished_ = false;
   std::string peer_;
   std::string protocol_;  ///< That the target names, or "".
   std::string address_;
@@ -414,7 +466,6 @@ class Session::Impl {
   grpc::ClientContext keep_alive_;
   v1::KeepSessionAliveRequest keep_alive_request_;
   v1::KeepSessionAliveReply keep_alive_reply_;
-  std::atomic<bool> is_held_ = true;
   task::Event keep_alive_ended_;
 };
 
@@ -454,7 +505,8 @@ std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObser
 }
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }
-bool Session::is_held() const { return impl_->is_held(); }
+Status Session::check() const { return impl_->check(); }
+void Session::leave_unfinished() { impl_->leave_unfinished(); }
 uint64_t Session::lease() const { return impl_->lease(); }
 Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
 

@@ -19,6 +19,8 @@
 
 namespace sidereal::service {
 
+class JobLease;
+
 /// How a session is made. Value type.
 /// Source: tf.compat.v1.ConfigProto.
 struct SessionOptions {
@@ -51,7 +53,7 @@ struct SessionOptions {
   /// With a name: the session holds the lease of that job of the cluster, and ends when another one
   /// takes it over. kAlreadyExists when the job runs elsewhere.
   JobOptions job = {};
-  uint64_t lease = 0;  ///< Of a JobLease, which it ends with; 0: of none.
+  std::shared_ptr<JobLease> lease = nullptr;  ///< That it belongs to, and ends with.
 };
 
 /// What one step may differ in. Value type.
@@ -130,8 +132,10 @@ class Session {
 
   /// Ends the session and its steps, which end with kCancelled.
   Status close();
-  /// Whether the master has it still, as far as is known here.
-  [[nodiscard]] bool is_held() const;
+  /// Why the master has it no more, as far as is known here.
+  [[nodiscard]] Status check() const;
+  /// Of one that holds a lease: see JobLease.
+  void leave_unfinished();
   /// The lease that it holds, or belongs to; 0: none.
   [[nodiscard]] uint64_t lease() const;
   /// The devices of all tasks.

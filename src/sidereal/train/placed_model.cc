@@ -61,7 +61,7 @@ Status PlacedModel::place() {
 
 /// Unless it is held.
 Status PlacedModel::take_lease() {
-  if (lease_ != nullptr && lease_->is_held()) return {};
+  if (lease_ != nullptr && lease_->check().ok()) return {};
   lease_ = nullptr;
   service::SessionOptions options = cluster_->session_options();
   options.connect_timeout = kReachDeadline;
@@ -232,7 +232,7 @@ Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
     const int index = static_cast<int>(i);
     service::SessionOptions options = cluster_->session_options();
     options.state_group = state_group_;
-    options.lease = lease_->number();
+    options.lease = lease_;
     options.compute_dtype = compute_dtype;
     options.connect_timeout = kReachDeadline;
     SR_ASSIGN_OR_RETURN(made[i].session,

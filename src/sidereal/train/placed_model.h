@@ -94,7 +94,7 @@ class PlacedModel {
   DistributedModel distributed_;
   service::JobOptions job_;
   bool took_over_ = false;
-  std::unique_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
+  std::shared_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
   std::string state_group_;
   /// By compute_dtype and kind.
   std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>> sessions_;

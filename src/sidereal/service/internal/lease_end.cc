@@ -12,6 +12,7 @@
 #include "sidereal/base/log.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/lease_times.h"
 #include "sidereal/service/internal/master_sessions.h"
 #include "sidereal/service/job_leases.h"
 #include "sidereal/service/session.grpc.pb.h"
@@ -23,11 +24,6 @@ namespace sidereal::service {
 namespace v1 = session::v1;
 
 namespace {
-
-/// For a task that is asked to end a lease: more than its sessions get for their last calls.
-constexpr std::chrono::milliseconds kAskTask(10'000);
-/// For lanes to come to the end of what they compute.
-constexpr std::chrono::milliseconds kLanes(5'000);
 
 /// Until each lane has done what was posted to it before.
 void wait_for_lanes(task::Task* task) {
@@ -59,7 +55,7 @@ void ask_others(Channels* channels, const std::string& own, const v1::EndLeaseRe
     Asked& one = *all.emplace_back(std::make_unique<Asked>());
     one.task = task;
     one.stub = v1::Master::NewStub(*channel);
-    one.context.set_deadline(std::chrono::system_clock::now() + kAskTask);
+    one.context.set_deadline(std::chrono::system_clock::now() + kEndLeaseThere);
   }
   std::latch answered(static_cast<std::ptrdiff_t>(all.size()));
   for (const auto& one : all) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sidereal/base/log.h"
+#include "sidereal/service/internal/lease_times.h"
 
 namespace sidereal::service {
 
@@ -19,8 +20,6 @@ namespace {
 /// What a client gets to hold the session that was made for it.
 constexpr milliseconds kUnheld(10'000);
 constexpr size_t kSessionsMax = 1024;
-/// What asynchronous pushes get to be done when sessions end that others wait for.
-constexpr milliseconds kLastCalls(5'000);
 
 }  // namespace
 
@@ -47,22 +46,26 @@ Result<std::shared_ptr<master::MasterSession>> MasterSessions::find(uint64_t id)
   return unknown(id);
 }
 
-void MasterSessions::keep_alive(uint64_t id, std::function<void()> on_close) {
+void MasterSessions::keep_alive(uint64_t id, OnClose on_close) {
+  Status why;
   {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(id);
     if (found != sessions_.end()) {
       found->second.unheld = nullptr;
       std::swap(found->second.on_close, on_close);
+      why = base::aborted("another call holds the session {:016x}", id);
+    } else {
+      why = unknown(id);
     }
   }
-  if (on_close) on_close();
+  if (on_close) on_close(why);
 }
 
 void MasterSessions::close(uint64_t id, const Status& why,
                            std::function<void(const Status&)> done) {
   std::shared_ptr<master::MasterSession> session;
-  std::function<void()> on_close;
+  OnClose on_close;
   steady_clock::time_point made;
   Status not_there;
   {
@@ -85,7 +88,7 @@ void MasterSessions::close(uint64_t id, const Status& why,
   }
   if (on_ended) on_ended(id);
   session->close(why, std::move(done));
-  if (on_close) on_close();
+  if (on_close) on_close(why);
 }
 
 void MasterSessions::close_all(const Status& why) {
@@ -93,6 +96,17 @@ void MasterSessions::close_all(const Status& why) {
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : sessions_) ids.push_back(id);
+  }
+  close_and_wait(ids, why);
+}
+
+void MasterSessions::close_running(const Status& why) {
+  std::vector<uint64_t> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : sessions_) {
+      if (entry.session->config().lease != id) ids.push_back(id);
+    }
   }
   close_and_wait(ids, why);
 }

@@ -29,21 +29,24 @@ class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
   Status add(const std::shared_ptr<master::MasterSession>& session);
   /// kAborted when it is not known, or why its lease has ended.
   Result<std::shared_ptr<master::MasterSession>> find(uint64_t id);
+  using OnClose = std::function<void(const Status& why)>;
   /// Calls `on_close` when the session is closed, or held by another call; at once when there is
   /// none.
-  void keep_alive(uint64_t id, std::function<void()> on_close);
+  void keep_alive(uint64_t id, OnClose on_close);
   /// `done` gets the outcome once the session has let go of everything, from any thread: also a
   /// failure of what its steps have not waited for.
   void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold);
   /// Waits until all have let go of everything, but not long.
   void close_all(const Status& why);
+  /// The same of those that run steps: holders of leases have nothing else, and stay.
+  void close_running(const Status& why);
   /// The same of those of a lease; later calls of them get `why`.
   void close_leased(uint64_t lease, const Status& why);
 
  private:
   struct Entry {
     std::shared_ptr<master::MasterSession> session;
-    std::function<void()> on_close;
+    OnClose on_close;
     std::unique_ptr<grpc::Alarm> unheld;
     std::chrono::steady_clock::time_point made = std::chrono::steady_clock::now();
   };
