@@ -21,6 +21,9 @@ from ._table_cells import (
 )
 from ._table_readers import batches
 
+#: Rows that are read at once: few enough that the engine soon has the first ones to work on.
+_ROWS = 1 << 15
+
 _VERSION = 1
 _NONE, _TEXT, _DICTIONARY, _LIST = 0, 11, 12, 13
 _NUMBERS = (
@@ -53,7 +56,9 @@ def frames_of(
         # Without any, there would be no rows.
         return chosen or schema.names[:1]
 
-    for batch, part in batches(path, format, choose):
+    # Who wants no cells is after the names.
+    rows = 1 if wanted is not None and not wanted else _ROWS
+    for batch, part in batches(path, format, choose, rows):
         if not names:
             names[:] = _names_of(batch.schema)
         for frame in _frames(batch, names, is_wanted):
