@@ -9,7 +9,7 @@ namespace sidereal::service {
 namespace {
 
 Staleness counted(const std::string& worker, int64_t ones, int64_t threes) {
-  Staleness out{.table = "w", .worker = worker};
+  Staleness out{.table = "w", .worker = worker, .seen = {}};
   metrics::HistogramSnapshot& seen = out.seen;
   seen.counts.resize(metrics::HistogramSnapshot::kBuckets);
   seen.counts[metrics::Histogram::bucket_of(1)] = ones;
