@@ -450,7 +450,7 @@ class DataPort::Impl final : public transport::CallHandler {
   Task* const task_;
   const int lane_;
   exec::BufferPool feed_memory_;
-  ProgramCall call_;  // While it is begun; then the memory of its list of feeds.
+  ProgramCall call_;   // While it is begun; then the memory of its list of feeds.
   std::string extra_;  // Of an answer, while it is sent; then its memory.
   base::SlotMap<OpenRun> open_runs_;
   std::atomic<bool> draining_ = false;
