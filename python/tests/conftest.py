@@ -14,7 +14,7 @@ import pytest
 
 import sidereal as sr
 import sidereal.v1 as tf
-from sidereal import _native, _unsaved
+from sidereal import _native, _pushes
 from sidereal.keras import layers
 
 FIELDS, IDS = 4, 200
@@ -81,7 +81,7 @@ def fresh_graph() -> Iterator[None]:
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of a loaded machine say what they have that is not saved, however long it takes."""
     for limit in ("_REACH_S", "_ANSWER_S", "_BACK_S"):
-        monkeypatch.setattr(_unsaved, limit, 120.0)
+        monkeypatch.setattr(_pushes, limit, 120.0)
 
 
 def planted(rows: int, seed: int = 0) -> Data:
