@@ -42,6 +42,7 @@ enum MethodNumber : uint8_t {
   kAttach,
   kRunProgram,
   kRecvTensors,
+  kFollowChanges,
   kResetContainers,
   kSetLogLevel,
   kMethods,
