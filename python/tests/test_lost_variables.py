@@ -199,10 +199,12 @@ def test_pushes_and_rows_that_are_lost_are_said(
         creator = session._creator._creator
         wait_for_first_look(creator._lost._unsaved, "/job:ps/replica:0/task:1")
         run(session, train, 8)  # The checkpoint is that of step 5.
+        creator._lost._unsaved.look()  # Answers say how much; a reading, of which tables.
         cluster.kill(1)
         cluster.start(1)
         run(session, train, 1)
         assert session.run(table).shape == (100, 4)
+        creator._lost._unsaved.look()
         # What is pushed now is lost with the next life.
         cluster.kill(1)
         cluster.start(1)
@@ -226,6 +228,7 @@ def test_pushes_of_sessions_of_ones_own_are_said_where_their_cluster_is(
         wait_for_first_look(lost._unsaved, "/job:ps/replica:0/task:1")
         for _ in range(4):
             session.run(train)
+    lost._unsaved.look()  # Answers say how much; a reading, of which tables.
     cluster.kill(1)
     cluster.start(1)
     with tf.Session(cluster.target) as session:
@@ -266,7 +269,8 @@ def test_of_many_who_push_all_that_was_answered_is_said(cluster: Cluster, tmp_pa
         assert many.acquire(timeout=PATIENCE_S)
     with tf.Session(cluster.target) as session:
         saver.save(session, str(tmp_path / "model"))
-    for _ in range(200):
+    until = sum(answered) + 200
+    while sum(answered) < until:
         assert many.acquire(timeout=PATIENCE_S)
     cluster.kill(1)
     for thread in threads:
