@@ -219,7 +219,7 @@ void ChangeLog::put_in_order(Source* source) {
   std::vector<int64_t>& rows = source->rows;
   if (!source->set.has_value()) {
     std::ranges::sort(rows);
-    rows.erase(std::ranges::unique(rows).begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
     return;
   }
   const RowSet& set = *source->set;
