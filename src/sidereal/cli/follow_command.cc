@@ -122,7 +122,7 @@ class Following {
     const Parts parts = a_.parts == "modulo"   ? Parts::kModulo
                         : a_.parts == "blocks" ? Parts::kBlocks
                                                : Parts::kApart;
-    SR_ASSIGN_OR_RETURN(const Tables tables, tables_of(std::move(values), parts, a_.tables));
+    SR_ASSIGN_OR_RETURN(const Tables tables, tables_of(values, parts, a_.tables));
     if (tables.empty()) return base::unavailable("there is no table");
     for (const std::string& name : in_file_) {
       // A task that has come back may not have got its variables back yet.

@@ -119,19 +119,19 @@ std::vector<std::string> without_slots(const std::vector<std::string>& names) {
   return out;
 }
 
-Result<Tables> tables_of(std::map<std::string, Tensor> values, Parts parts,
+Result<Tables> tables_of(const std::map<std::string, Tensor>& values, Parts parts,
                          const std::vector<std::string>& wanted) {
   Tables out;
   std::map<std::string, std::map<size_t, Tensor>> in_parts;
   std::set<std::string> others;
-  for (auto& [name, value] : values) {
+  for (const auto& [name, value] : values) {
     const std::optional<PartName> part = parts == Parts::kApart ? std::nullopt : part_of(name);
     if (!is_table(value)) {
       others.insert(name);
     } else if (part.has_value()) {
-      in_parts[part->table][part->part] = std::move(value);
+      in_parts[part->table][part->part] = value;
     } else {
-      out[name] = std::move(value);
+      out[name] = value;
     }
   }
   const auto is_wanted = [&](const std::string& name) {

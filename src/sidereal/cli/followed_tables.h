@@ -26,7 +26,7 @@ using Tables = std::map<std::string, tensor::Tensor>;
 /// The tables among `values`: numbers [rows, dim], parts put together. `wanted`: their names;
 /// empty: all. kUnavailable naming a part or a table that is not there; kInvalidArgument for one
 /// that is no table, and parts that do not fit.
-Result<Tables> tables_of(std::map<std::string, tensor::Tensor> values, Parts parts,
+Result<Tables> tables_of(const std::map<std::string, tensor::Tensor>& values, Parts parts,
                          const std::vector<std::string>& wanted);
 
 /// Writes a file of tables (docs/formats/table_file.md), whole or not at all.
