@@ -118,7 +118,7 @@ class Following {
   }
 
   Status try_write() {
-    SR_ASSIGN_OR_RETURN(auto values, follower_->values(without_slots));
+    SR_ASSIGN_OR_RETURN(const auto values, follower_->values(without_slots));
     const Parts parts = a_.parts == "modulo"   ? Parts::kModulo
                         : a_.parts == "blocks" ? Parts::kBlocks
                                                : Parts::kApart;
