@@ -170,7 +170,7 @@ bool Cells::integer(int64_t at, int64_t* out) const {
   if (is_missing(at)) return false;
   switch (kind_) {
     case CellKind::kInt8:
-      *out = read<int8_t>(values_, at);
+      *out = read<int8_t>(values_, at);  // NOLINT(bugprone-signed-char-misuse): it is a number.
       return true;
     case CellKind::kInt16:
       *out = read<int16_t>(values_, at);
