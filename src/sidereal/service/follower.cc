@@ -302,7 +302,7 @@ void Follower::Task::stop() {
 
 Result<std::unique_ptr<Follower>> Follower::create(const std::vector<FollowedAddress>& tasks,
                                                    const security::SecurityOptions& security,
-                                                   FollowOptions options) {
+                                                   const FollowOptions& options) {
   if (tasks.empty()) return base::invalid_argument("there is no task to follow");
   SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
                       security::Credentials::create(security));

@@ -48,7 +48,7 @@ class Follower {
   /// Errors: those of security::Credentials.
   static Result<std::unique_ptr<Follower>> create(const std::vector<FollowedAddress>& tasks,
                                                   const security::SecurityOptions& security,
-                                                  FollowOptions options);
+                                                  const FollowOptions& options);
   /// Waits until no stream is open.
   ~Follower();
   Follower(const Follower&) = delete;
