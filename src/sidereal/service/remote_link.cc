@@ -202,7 +202,7 @@ class RemotePart final : public ClientStream<v1::ProgramRequest, v1::ProgramRepl
     if (!reply->has_tail()) return;
     task::ProgramResult result;
     task::from_proto(reply->mutable_tail(), &result);
-    answered_->note(result.pushed);
+    if (answered_ != nullptr) answered_->note(result.pushed);
     result.fetches = std::move(fetches_);
     give(std::move(result));
   }
