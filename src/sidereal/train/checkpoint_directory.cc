@@ -104,6 +104,8 @@ Status CheckpointDirectory::settle_unfinished() {
   }
   std::erase(names_, name);
   names_.push_back(name);
+  // The next save has a note of its own: a kill before its end would leave this one to nobody.
+  SR_RETURN_IF_ERROR(write_state());
   if (note.size() < 3 || note[2] != kRemoving) return {};
   for (size_t i = 3; i < note.size(); ++i) {
     // Those that are listed yet go when the next one is added.

@@ -162,6 +162,10 @@ TEST_F(ACheckpointDirectory, knows_what_was_put_in_place_before_a_kill) {
   write_checkpoint("model.ckpt-6");
   EXPECT_THAT(open()->newest_first(),
               ElementsAre(path_ + "/model.ckpt-6", path_ + "/model.ckpt-3"));
+  // The next one was killed too, before it had saved.
+  write("checkpoint.lock", fmt::format("process 1 on {}\nsaving model.ckpt-9\n", host));
+  EXPECT_THAT(open()->newest_first(),
+              ElementsAre(path_ + "/model.ckpt-6", path_ + "/model.ckpt-3"));
 }
 
 TEST_F(ACheckpointDirectory, forgets_a_future_that_was_left) {
