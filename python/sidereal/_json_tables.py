@@ -41,7 +41,7 @@ class LineTables:
             said = _wrong_line(self._path, self._lines, block, error)
             raise errors.InvalidArgumentError(said) from None
         self._lines += block.count(b"\n")
-        self._told = {name: kind for name, kind in kinds.items() if _is_told(kind)}
+        self._told = _told_of(kinds)
         # Columns that Arrow is told of come first.
         order = [name for name in self._order or () if name in kinds]
         self._order = [*order, *(name for name in table.column_names if name not in order)]
@@ -52,8 +52,7 @@ class LineTables:
         arrow = needed("pyarrow", self._path)
         with contextlib.suppress(arrow.ArrowInvalid):
             columns = _columns(_parsed(sample, self._path))
-            kinds = {name: _written_kind(column) for name, column in columns.items()}
-            self._told = {name: kind for name, kind in kinds.items() if _is_told(kind)}
+            self._told = _told_of(_written_kinds(columns))
             self._order = list(columns)
 
     def _read(self, block: bytes) -> tuple[Any, Mapping[str, Any]]:
@@ -65,7 +64,7 @@ class LineTables:
         if table is None:
             table = _parsed(block, self._path)
         columns = _columns(table)
-        kinds = {name: _written_kind(column) for name, column in columns.items()}
+        kinds = _written_kinds(columns)
         has_integers = _LARGE_INTEGER.search(block) is not None
         inexact = []
         for name, column in columns.items():
@@ -96,6 +95,15 @@ def _parsed(block: bytes, path: str, kinds: Mapping[str, Any] | None = None) -> 
 
 def _columns(table: Any) -> dict[str, Any]:
     return dict(zip(table.column_names, table.columns))
+
+
+def _written_kinds(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _written_kind(column) for name, column in columns.items()}
+
+
+def _told_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the next block that Arrow is told."""
+    return {name: kind for name, kind in kinds.items() if _is_told(kind)}
 
 
 def _is_told(kind: Any) -> bool:

@@ -211,18 +211,26 @@ def means_of(summaries: Iterable[Any]) -> list[float]:
     ]
 
 
+class Said:
+    """A client whose cluster has these figures."""
+
+    figures: list[Any]
+
+    def staleness(self, _: float) -> list[Any]:
+        return self.figures
+
+
+def staleness_said() -> tuple[Staleness, Said]:
+    """What asks, and what is said to it."""
+    staleness, said = Staleness("grpc://localhost:1"), Said()
+    staleness._asked._client = said  # type: ignore[assignment]
+    return staleness, said
+
+
 def test_the_mean_is_that_of_the_same_worker() -> None:
     """A worker whose session begins anew is counted from nothing, and not below it."""
 
-    class Said:
-        figures: list[Any]
-
-        def staleness(self, _: float) -> list[Any]:
-            return self.figures
-
-    staleness = Staleness("grpc://localhost:1")
-    said = Said()
-    staleness._asked._client = said  # type: ignore[assignment]
+    staleness, said = staleness_said()
     said.figures = [("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
     assert means_of(staleness.summaries()) == [3.0]
     said.figures = [("w", "/job:worker/task:0", 8, [(2, 2, 4)])]
@@ -230,15 +238,7 @@ def test_the_mean_is_that_of_the_same_worker() -> None:
 
 
 def test_what_a_worker_had_counted_that_has_gone_is_not_new_of_the_others() -> None:
-    class Said:
-        figures: list[Any]
-
-        def staleness(self, _: float) -> list[Any]:
-            return self.figures
-
-    staleness = Staleness("grpc://localhost:1")
-    said = Said()
-    staleness._asked._client = said  # type: ignore[assignment]
+    staleness, said = staleness_said()
     said.figures = [("w", "", 5, [(5, 5, 1)]), ("w", "/job:worker/task:0", 300, [(3, 3, 100)])]
     assert means_of(staleness.summaries()) == [5.0, 3.0]
     # It has gone, after one more push.
