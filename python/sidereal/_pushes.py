@@ -87,7 +87,7 @@ class UnsavedPushes:
     def look(self) -> dict[str, int]:
         """Asks now: which life of each server answers."""
         with self._lock:
-            # All tasks now and then, so that it is known who may push.
+            # All tasks now and then, so that all pushers are known.
             asks_all = not self._pushers or self._looks % _ALL_EVERY == 0
             said = self._ask([""] if asks_all else self._jobs)
             self._looks += 1
@@ -130,7 +130,7 @@ class UnsavedPushes:
                 break
             now = self.look().get(task)
         with self._lock:
-            if now is None:  # Nobody can say later which of them were lost now.
+            if now is None:  # Later, the lives that were lost now are not told apart.
                 self._lives.pop(task, None)
                 return None
             lives = self._lives.get(task, {})

@@ -56,7 +56,7 @@ def frames_of(
         # Without any, there would be no rows.
         return chosen or schema.names[:1]
 
-    # Who wants no cells is after the names.
+    # Without cells, the reader needs the names alone.
     rows = 1 if wanted is not None and not wanted else _ROWS
     for batch, part in batches(path, format, choose, rows):
         if not names:

@@ -26,7 +26,7 @@ struct ClusterChoice {
 /// Adds --cluster, --target, --pid, --timeout and those of security. Borrows `choice`.
 void add_cluster_choice(CLI::App* command, ClusterChoice* choice);
 
-/// Who asks the tasks of the cluster that is meant, and how they know one another.
+/// A client of the chosen cluster's tasks, and their credentials.
 struct ChosenCluster {
   std::unique_ptr<service::StatusClient> client;
   security::SecurityOptions security;

@@ -355,7 +355,7 @@ class FedFile {
     }
     return has_more_ ? &frame_ : nullptr;
   }
-  /// Nobody else is to ask its feeder, which does not say what it should.
+  /// Its feeder sent a wrong answer, and is not kept for other files.
   void forsake() { is_forsaken_ = true; }
 
   [[nodiscard]] const std::string& path() const { return path_; }

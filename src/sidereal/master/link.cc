@@ -36,7 +36,7 @@ class LocalLink final : public Link {
     call.session = session_;
     auto part = std::make_shared<LocalPart>(task_, call.step);
     task_->run(&call, [task = task_, done = std::move(done)](task::ProgramResult& result) {
-      // So that it is known that what the task has is known to nobody else.
+      // The task has pushed itself: this count is lost with the task.
       task->answered_pushes(0).note(result.pushed);
       done(std::move(result));
     });

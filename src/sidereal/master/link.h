@@ -52,7 +52,7 @@ struct LinkOptions {
   std::string cluster = {};            ///< That the session named, as JSON; "": none.
   std::string master = {};             ///< The task of the master.
   task::DataChannels* data = nullptr;  ///< What its parts go over; nullptr: gRPC.
-  /// Hears what answers over gRPC say was pushed; null: nobody does.
+  /// Keeps the counts of pushes in answers over gRPC; null: they are dropped.
   task::AnsweredPushes* answered = nullptr;
   /// Called, once, when the task was attached and is not reached any more.
   std::function<void(Status)> on_lost;

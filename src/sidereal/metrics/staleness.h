@@ -35,7 +35,7 @@ inline Declaration pushed_rows(std::string table) {
   return counter("sidereal_pushed_rows_total", Unit::kCount, "Rows of tables that pushes changed.",
                  {{"table", std::move(table)}});
 }
-/// What tasks say for whoever knows what a checkpoint has of it.
+/// Figures of tasks, to be compared with the counts in a checkpoint.
 inline constexpr const char* kHeldPushesName = "sidereal_held_pushes";
 inline constexpr const char* kHeldRowsName = "sidereal_held_rows";
 inline Declaration held_pushes(std::string table) {

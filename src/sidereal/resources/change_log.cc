@@ -150,7 +150,7 @@ LogPosition ChangeLog::cut() {
   bool fits = true;
   for (const size_t i : std::exchange(pending_, {})) {
     Source& source = sources_[i];
-    // What is too large is not even copied: who reads takes a snapshot then.
+    // An entry that is too large is not even copied: readers take a snapshot then.
     fits = fits && write(&source, &to);
     if (source.is_gone || source.variable.expired()) {
       source = {};

@@ -17,7 +17,7 @@
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/snapshot.h"
 
-/// What changes on a lane, for those who keep a copy: docs/design/0005-replication.md.
+/// What changes on a lane, for its replicas: docs/design/0005-replication.md.
 namespace sidereal::resources {
 
 class ChangeSnapshot;

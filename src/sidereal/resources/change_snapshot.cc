@@ -79,7 +79,7 @@ Result<bool> ChangeSnapshot::add(Item* item, size_t bytes_max, EntryWriter* to) 
     return true;
   }
   // It is being destroyed, or on another lane, whose log has all of it then. Entries after the
-  // snapshot may have rows of it yet, which the one who reads is told here to leave out.
+  // snapshot may have rows of it yet, which the reader is told here to leave out.
   const auto gone = [&] {
     to->put_gone(name, item->home);
     return true;

@@ -15,7 +15,7 @@
 namespace sidereal::resources {
 
 /// What was pushed to the variables of some lanes of a task, as it is said with each answer to a
-/// push: who has the answer knows what would be lost with the task. Value type.
+/// push: the client that has the answer knows what would be lost with the task. Value type.
 struct PushedSoFar {
   uint64_t life = 0;   ///< Of the start of the task: its incarnation.
   int lane = 0;        ///< Which of its lanes.
@@ -30,7 +30,7 @@ struct PushedSoFar {
 class PushCounts : public std::enable_shared_from_this<PushCounts> {
  public:
   static constexpr int kLanesMax = 256;
-  /// Who counts, and as what lane. Value type.
+  /// The counts, and the lane, of a thread. Value type.
   struct Here {
     PushCounts* counts;
     int lane;

@@ -54,7 +54,7 @@ class Replica {
     tensor::Tensor value = {};               ///< Of a variable, or
     std::shared_ptr<Table> table = nullptr;  ///< a table.
     ChangesMade made = {};
-    bool is_going = false;  ///< It was gone before the snapshot had all of it: nobody sees it.
+    bool is_going = false;  ///< It was gone before the snapshot had all of it, and is not shown.
   };
   /// By name. A name may be on several lanes, when it goes from one to another: it is the item of
   /// the highest home then.

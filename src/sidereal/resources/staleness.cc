@@ -74,7 +74,7 @@ Staleness::Pushed Staleness::note_cut(uint64_t cut) {
   if (counted == nullptr) return {};
   const Pushed now = counted->pushed();
   const std::lock_guard lock(counted->mutex);
-  // Those of which nobody heard whether they came to be have failed, mostly.
+  // The earliest is dropped: a checkpoint that is not in place by now has failed, mostly.
   if (counted->cuts.size() >= kCutsMax) counted->cuts.erase(counted->cuts.begin());
   counted->cuts.push_back({.cut = cut, .pushed = now});
   return now;

@@ -54,7 +54,7 @@ class Table final : public Resource {
     tensor::Tensor values;
     tensor::Tensor removed;
   };
-  /// For the one who keeps a copy of it: notes from here on which keys change.
+  /// For a change log: notes from here on which keys change.
   void start_noting();
   void stop_noting();
   /// Nothing, when no key has changed.

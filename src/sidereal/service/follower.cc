@@ -35,7 +35,7 @@ constexpr milliseconds kSilence{10'000};
 constexpr milliseconds kAgain{250};
 constexpr int kLanesMax = task::Task::kLanesMax;
 constexpr int64_t kWindowBytes = int64_t{8} << 20;
-/// For streams to end that were told to: nobody else has a say in it.
+/// For cancelled streams to end, which depends on this process alone.
 constexpr std::chrono::seconds kEndWait{10};
 
 }  // namespace
@@ -68,7 +68,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
     bool wants_all = false;    ///< Entries are no use: something here is not as the task has it.
   };
 
-  /// False: nobody wants what the call brings.
+  /// False: the call is an old one, and its replies are dropped.
   bool take(int lane, const Call* call, v1::FollowReply* reply);
   void take_begun(const Call* call, const v1::FollowBegun& begun,
                   std::vector<std::shared_ptr<Call>>* ending);

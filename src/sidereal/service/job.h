@@ -48,7 +48,7 @@ struct LeaseGranter {
   std::string address;
 };
 
-/// The same for all who know the cluster: its first parameter server, without one its first task.
+/// The same on every task of the cluster: its first parameter server, without one its first task.
 /// kInvalidArgument for a cluster without tasks.
 Result<LeaseGranter> granter_of(const cluster::ClusterSpec& cluster);
 

@@ -33,7 +33,7 @@ class JobLease {
   /// Why it has ended, as far as is known here: kFailedPrecondition when another job has taken it
   /// over, else kUnavailable or kAborted.
   [[nodiscard]] Status check() const;
-  /// What was begun of the job may still go on when the lease ends: who has the name next ends it.
+  /// Steps of the job may still go on when the lease ends: the next holder of the name ends them.
   void leave_unfinished();
 
  private:

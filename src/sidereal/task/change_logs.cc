@@ -18,13 +18,13 @@ using resources::LogPosition;
 
 namespace {
 
-/// How long logs are open that nobody reads.
+/// How long logs without a reader stay open.
 constexpr int64_t kOpenUnread = 60 * sys::kSecond;
 /// Of a piece of a snapshot.
 constexpr size_t kPieceBytes = size_t{256} << 10;
 /// What one reader is given before the lane goes on with its steps.
 constexpr size_t kTurnBytes = size_t{1} << 20;
-/// Who has nothing new is told so this often.
+/// A reader is told this often that nothing is new.
 constexpr int64_t kTellEnd = 250 * sys::kMillisecond;
 constexpr int64_t kCutMin = 1 * sys::kMillisecond;
 constexpr int64_t kCutMax = 10 * sys::kSecond;
@@ -283,7 +283,7 @@ Status LaneChanges::pump(Reader* reader) {
       }
       continue;
     }
-    // Also for who takes nothing: it is told when what it needs is not kept any more.
+    // Also for a reader that takes nothing: it is told when its entries are not kept any more.
     const size_t room = has_room ? reader->wanted.window_bytes - under_way : 0;
     SR_ASSIGN_OR_RETURN(const std::vector<ChangeLog::Bytes> entries,
                         log->read(reader->position, std::min(room, kTurnBytes)));

@@ -14,7 +14,7 @@
 #include "sidereal/task/change_reading.h"
 #include "sidereal/task/task_programs.h"
 
-/// The change logs of a task, which are open while somebody reads them. Internal to task.
+/// The change logs of a task, which are open while they have readers. Internal to task.
 namespace sidereal::task {
 
 class TaskLane;
@@ -58,7 +58,7 @@ class ChangeLogs {
   uint64_t openings_ = 0;
 };
 
-/// The change logs of one lane, and who reads them. Thread: the lane.
+/// The change logs of one lane, and their readers. Thread: the lane.
 class LaneChanges {
  public:
   explicit LaneChanges(TaskLane* lane) : lane_(lane) {}

@@ -57,7 +57,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// What ops on its variables use. Thread: the lane.
   [[nodiscard]] exec::BufferPool* pool() { return &pool_; }
   [[nodiscard]] exec::Workers* workers() { return workers_.get(); }
-  /// Who reads what changes. Thread: the lane.
+  /// The readers of its change logs. Thread: the lane.
   [[nodiscard]] LaneChanges* changes() { return &changes_; }
   void run(ProgramCall* call, Done done);
   void cancel(uint64_t step);

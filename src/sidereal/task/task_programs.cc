@@ -196,7 +196,7 @@ void TaskPrograms::read_staleness(metrics::Readings* into) {
                               metrics::held_rows, metrics::unsaved_pushes, metrics::unsaved_rows}) {
     into->add(declare(""), 0);
   }
-  // Nobody waits meanwhile, as the disk may be slow.
+  // Before the lock is taken, as the disk may be slow.
   look_for_checkpoints();
   const std::vector<uint64_t> committed = push_counts_->committed();
   const std::lock_guard lock(counting_mutex_);

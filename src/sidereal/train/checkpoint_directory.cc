@@ -104,7 +104,7 @@ Status CheckpointDirectory::settle_unfinished() {
   }
   std::erase(names_, name);
   names_.push_back(name);
-  // The next save has a note of its own: a kill before its end would leave this one to nobody.
+  // The next save has a note of its own: a kill before its end would lose this checkpoint.
   SR_RETURN_IF_ERROR(write_state());
   if (note.size() < 3 || note[2] != kRemoving) return {};
   for (size_t i = 3; i < note.size(); ++i) {

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-/// What ending a lease may take: servers give up then, and who takes a job over waits that long.
+/// What ending a lease may take: servers give up then; the client of a take-over waits that long.
 /// For the .cc files of service.
 namespace sidereal::service {
 
