@@ -37,18 +37,19 @@ class FollowStream final
   void refused() override { ++*bad_requests_; }
   void hung_up() override;
   void cancelled() override { hung_up(); }
-  [[nodiscard]] bool said_all() const override { return !began_ || has_ended_; }
+  /// Once it began, ended() has the last word.
+  [[nodiscard]] bool said_all() const override { return !began_; }
 
   task::Task* const task_;
   const std::shared_ptr<std::atomic<int64_t>> count_;
   const std::shared_ptr<std::atomic<int64_t>> bad_requests_;
   const bool is_too_much_;
   std::atomic<bool> began_ = false;
-  std::atomic<bool> has_ended_ = false;
   std::recursive_mutex reader_mutex_;  // To cancel a call may tell of it at once.
   grpc::CallbackServerContext* call_;  // nullptr: it may have gone.
   std::shared_ptr<task::ChangesReader> reader_;
   bool has_gone_ = false;
+  bool has_ended_ = false;
 };
 
 }  // namespace sidereal::service
