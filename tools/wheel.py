@@ -3,15 +3,16 @@
 One wheel for each interpreter: scikit-build-core compiles it, for every processor with AVX2 and
 FMA, and auditwheel puts the libraries it is linked with into it and names the oldest C library that
 it runs with. scikit-build-core clears what CMake knows of the shared build folder for each
-interpreter: it is ccache that compiles the engine only once. The licenses of the libraries go into
-the wheel too. --check installs each wheel and trains with it in roots that have the files of a few
-of Debian's packages and of nothing else, as a user without rights: a session and a training, then
-the guide's pages (guide_pages.py).
+interpreter: it is ccache that compiles the engine only once. The licenses of the libraries, and of
+headers that are compiled in, go into the wheel too. --check installs each wheel and trains with it
+in roots that have the files of a few of Debian's packages and of nothing else, as a user without
+rights: a session and a training, then the guide's pages (guide_pages.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -38,6 +39,12 @@ PROGRAM_LINKS = {"awk": "mawk"}
 DATA = ROOT.parent / "shared" / "data"
 #: Where each of Debian's packages says under what license it is.
 COPYRIGHTS = pathlib.Path("/usr/share/doc")
+#: Packages whose headers and static libraries are compiled into the engine, so that no bundled
+#: library tells of them: Debian's, and one of PyPI.
+COMPILED_IN = (
+    "libcli11-dev", "libeigen3-dev", "libfarmhash-dev", "libxxhash-dev", "nlohmann-json3-dev",
+)  # fmt: skip
+BINDINGS = "nanobind"
 #: Folders that Debian has in /usr alone.
 ROOT_LINKS = ("bin", "lib", "lib64", "sbin")
 ABOUT_IT = """
@@ -230,19 +237,22 @@ def repair(wheel: pathlib.Path, to: pathlib.Path) -> pathlib.Path:
 
 
 def add_licenses(wheel: pathlib.Path, folder: pathlib.Path) -> None:
-    """Puts into the wheel what the packages say of themselves whose libraries auditwheel put there:
-    who passes them on has to."""
+    """Puts into the wheel the licenses of what is in it: of the packages whose libraries auditwheel
+    put there, and of those that are compiled in. Passing them on is what most of them ask."""
     tool = (sys.executable, "-m", "wheel")
     run(*tool, "unpack", "--dest", folder, wheel)
     (about,) = folder.glob("*/*.dist-info")
     bill = json.loads((about / "sboms" / "auditwheel.cdx.json").read_text())
     names = {part["name"] for part in bill["components"] if part["purl"].startswith("pkg:deb/")}
     (about / "licenses").mkdir(exist_ok=True)
-    for name in sorted(names):
+    for name in sorted(names.union(COMPILED_IN)):
         text = COPYRIGHTS / name / "copyright"
         if not text.is_file():
             raise WheelError(f"{text} is missing, which says under what license {name} is")
         shutil.copyfile(text, about / "licenses" / f"{name}.txt")
+    (text,) = (file.locate() for file in importlib.metadata.files(BINDINGS) or ()
+               if file.name == "LICENSE")  # fmt: skip
+    shutil.copyfile(text, about / "licenses" / f"{BINDINGS}.txt")
     run(*tool, "pack", "--dest-dir", wheel.parent, about.parent)
 
 

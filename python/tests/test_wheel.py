@@ -146,14 +146,17 @@ def test_the_licenses_of_libraries_are_in_the_wheel(
     wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheel, "COPYRIGHTS", tmp_path / "doc")
-    (tmp_path / "doc" / "libone1").mkdir(parents=True)
-    (tmp_path / "doc" / "libone1" / "copyright").write_text("free for all")
+    for package in ("libone1", *wheel.COMPILED_IN):
+        (tmp_path / "doc" / package).mkdir(parents=True)
+        (tmp_path / "doc" / package / "copyright").write_text("free for all")
     made = wheel_with(["libone1", "libone1"], tmp_path)
     wheel.add_licenses(made, tmp_path / "unpacked")
     with zipfile.ZipFile(made) as file:
         name = "tiny-1.0.dist-info/licenses/libone1.txt"
         assert file.read(name) == b"free for all"
         assert name in file.read("tiny-1.0.dist-info/RECORD").decode()
+        for other in ("nlohmann-json3-dev", "nanobind"):
+            assert file.read(f"tiny-1.0.dist-info/licenses/{other}.txt")
     (tmp_path / "other").mkdir()
     with pytest.raises(wheel.WheelError, match="libtwo2/copyright is missing"):
         wheel.add_licenses(wheel_with(["libtwo2"], tmp_path / "other"), tmp_path / "again")
