@@ -317,10 +317,12 @@ def test_an_interrupt_stops_cleanly(endless, number):
     assert not endless.left()
 
 
-def test_ctrl_c_reaches_all_processes_of_a_terminal_and_stops_cleanly(endless):
-    os.killpg(endless.pid, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_stops_cleanly(endless, number):
+    os.killpg(endless.pid, number)  # As a terminal, timeout and systemd send it.
     code, errors = endless.wait(PATIENCE_S)
-    assert code == 130, errors
+    assert code == 128 + number, errors
+    assert "sidereal: error: CANCELLED: interrupted" in errors
     assert errors.count("error:") == 1, errors
     assert not endless.left()
 

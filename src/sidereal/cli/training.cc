@@ -37,6 +37,13 @@ Status check_interrupt(const char* when) {
   return base::cancelled("interrupted {}", when);
 }
 
+/// A signal to all processes ends the servers too, and that may be seen first.
+Status after_interrupt(const Status& status) {
+  if (status.ok() || !interrupted() || status.code() == StatusCode::kCancelled) return status;
+  return base::cancelled("interrupted while training; then {}: {}", base::code_name(status.code()),
+                         base::message_of(status));
+}
+
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -305,6 +312,7 @@ Status run_training(const TrainingJob& job) {
   RunFile run(job, version_number());
   outcome.error = run.begin();
   if (outcome.error.ok()) outcome.error = train_on(job, cluster.get(), &run, &outcome);
+  outcome.error = after_interrupt(outcome.error);
   // What there is of results is written, however the training ended.
   Status written = write_outputs(job, outcome);
   const Status told = run.end(outcome, interrupted());
