@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """How current a follower is under full training, how long its look-ups take, and what it costs.
 
-Two ps have a table in two blocks, to whose rows a process of its own pushes as fast as it can.
-Windows without a follower and with one take turns: pushes per second. Beside that this process
-pushes to one row, and looks it up in its sr.Follower until it is there; and looks up 26 rows in
-it, and over gRPC in `sidereal follow --listen`.
+Two ps have a table in two blocks, to whose rows a process of its own pushes as fast as it can:
+pushes per second, and the servers' processor time for one, before there is a follower and with one.
+Beside that this process pushes to one row, and looks it up in its sr.Follower until it is there;
+and looks up 26 rows in it, and over gRPC in `sidereal follow --listen`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,9 @@ FIELDS = 26
 PUSHED = 2000  #: Rows of one push.
 NAME = "table"
 PATIENCE_S = 60.0
+#: Before anything has followed; while something does; and in the minute after that, in which a log
+#: stays open.
+KINDS = ("alone", "followed", "left")
 #: What is pushed to be looked for is in rows that the training leaves alone, one of each part.
 MARKED = 16
 
@@ -97,19 +101,21 @@ class Cluster:
             self.session = tf.Session(self.target)
             self.session.run(tf.global_variables_initializer())
         self.rows = rows
-        self.trainer = Child(
-            [sys.executable, __file__, "--train", self.target, "--rows", str(rows)], stdin=-1
-        )
+        self.spent = 0.0  #: Of the servers' processors, when a window began.
+        command = [sys.executable, __file__, "--train", self.target, "--rows", str(rows)]
+        self.trainer = Child(command, stdin=subprocess.PIPE)
         if self.trainer.read_line() != "ready\n":
             raise RuntimeError("the training has not begun")
 
     def begin(self, seconds: float) -> None:
+        self.spent = sum(server.cpu_seconds() for server in self.servers)
         self.trainer.write_line(str(seconds))
 
-    def end(self) -> float:
-        """Pushes per second."""
+    def end(self) -> tuple[float, float]:
+        """Pushes per second, and milliseconds of the servers' processors for each."""
         said = json.loads(self.trainer.read_line())
-        return said["pushes"] / said["seconds"]
+        spent = sum(server.cpu_seconds() for server in self.servers) - self.spent
+        return said["pushes"] / said["seconds"], 1e3 * spent / said["pushes"]
 
     def follower(self) -> sr.Follower:
         made = sr.Follower(self.target, parts="blocks", tables=[NAME])
@@ -167,17 +173,17 @@ def looked_up_by_grpc(cluster: Cluster, seconds: float) -> list[float]:
 def measure(protocol: str, rows: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
     cluster = Cluster(protocol, rows)
     try:
-        rates: dict[bool, list[float]] = {False: [], True: []}
+        rates: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
         cluster.begin(seconds)  # To get warm.
         cluster.end()
-        for _ in range(rounds):
-            for is_followed in (False, True):
-                follower = cluster.follower() if is_followed else None
+        for kind, found in rates.items():
+            follower = cluster.follower() if kind == "followed" else None
+            for _ in range(rounds):
                 cluster.begin(seconds)
-                rates[is_followed].append(cluster.end())
-                if follower is not None:
-                    follower.close()
-        alone, followed = (float(np.median(rates[kind])) for kind in (False, True))
+                found.append(cluster.end())
+            if follower is not None:
+                follower.close()
+        alone, followed, left = (np.median(found, axis=0).tolist() for found in rates.values())
         with cluster.follower() as follower:
             idle = looked_up(cluster, follower, seconds)
             cluster.begin(3 * seconds + 2)
@@ -189,8 +195,12 @@ def measure(protocol: str, rows: int, rounds: int, seconds: float) -> list[dict[
         cluster.close()
     case = f"{protocol}, {rows} rows"
     out: list[dict[str, Any]] = [
-        {"case": f"{case}: pushes, followed beside alone", "ours": followed, "peer": alone,
-         "unit": "pushes/s", "ratio": followed / alone}
+        {"case": f"{case}: {what}, {kind}", "ours": ours[i], "peer": alone[i], "unit": unit,
+         "ratio": ours[i] / alone[i]}
+        for i, (what, unit) in enumerate(
+            (("pushes", "pushes/s"), ("processor time of the servers", "ms/push"))
+        )
+        for kind, ours in (("followed", followed), ("no more followed", left))
     ]  # fmt: skip
     for what, times, factor, unit in (
         ("a push is found", seen, 1e3, "ms"),
@@ -225,7 +235,7 @@ def main() -> None:
         rows += measure(protocol, arguments.rows, arguments.rounds, arguments.seconds)
     print(
         table(
-            ("case", "", "without", "ratio"),
+            ("case", "", "never followed", "ratio"),
             [
                 (row["case"], f"{row['ours']:.3g} {row['unit']}",
                  "" if row["peer"] is None else f"{row['peer']:.3g}",

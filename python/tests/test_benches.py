@@ -195,7 +195,7 @@ def test_the_bench_of_followers_finds_what_was_pushed(tmp_path: Path) -> None:
         check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     rows = json.loads(found.read_text())["rows"]
-    assert len(rows) == 9
+    assert len(rows) == 12
     assert all(row["ours"] > 0 for row in rows)
 
 

@@ -159,6 +159,35 @@ def test_who_is_too_slow_comes_back_by_a_snapshot(cluster: Cluster, tmp_path: Pa
         follower.wait_for(session.run(table))
 
 
+def test_a_follower_that_is_killed_while_rows_change(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    random = np.random.default_rng(23)
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        stopping, many = threading.Event(), threading.Semaphore(0)
+
+        def train() -> None:
+            while not stopping.is_set():
+                tables.push(session)
+                many.release()
+
+        training = threading.Thread(target=train)
+        training.start()
+        try:
+            for _ in range(3):
+                follower = Follower(cluster, tmp_path / "files", "--keep", "2")
+                follower.wait_to_say("; version ")
+                for _ in range(random.integers(1, 30)):
+                    assert many.acquire(timeout=PATIENCE_S)
+                assert follower.end(signal.SIGKILL) == -signal.SIGKILL
+                # The file is a whole one, whenever that was.
+                assert follower.table().shape == (ROWS, DIM)
+        finally:
+            stopping.set()
+            training.join()
+        Follower(cluster, tmp_path / "files", "--keep", "2").wait_for(tables.now(session))
+
+
 def test_a_group_of_sessions(cluster: Cluster, tmp_path: Path) -> None:
     follower = Follower(cluster, tmp_path / "files", "--group", "one")
     follower.wait_to_say("has no sessions of group 'one' now")
