@@ -22,6 +22,8 @@ void bind_control(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);
 /// What graphs and bodies are made of.
 void bind_inspect(nanobind::module_& m);
+/// Follower.
+void bind_follower(nanobind::module_& m);
 /// SavedModel.
 void bind_saved_model(nanobind::module_& m);
 /// Model, ops, layers, optimizers, CompiledModel.

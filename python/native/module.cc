@@ -10,6 +10,7 @@ NB_MODULE(_native, m) {
   sidereal::python::bind_cluster(m);
   sidereal::python::bind_crash_report(m);
   sidereal::python::bind_eager(m);
+  sidereal::python::bind_follower(m);
   sidereal::python::bind_trace(m);
   sidereal::python::bind_control(m);
   sidereal::python::bind_dataset(m);

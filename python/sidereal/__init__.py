@@ -54,6 +54,7 @@ from .dtypes import (
     uint32,
     uint64,
 )
+from .follower import Follower, LookupClient
 from .function import RetracingWarning, TensorSpec, function
 from .gradients import GradientTape, IndexedSlices, custom_gradient, gradients
 from .model import Model, VariableInfo
@@ -89,9 +90,11 @@ __all__ = [
     "DeviceSpec",
     "EvalResult",
     "FitResult",
+    "Follower",
     "GradientTape",
     "IndexedSlices",
     "LocalCluster",
+    "LookupClient",
     "Model",
     "Output",
     "Progress",

@@ -1058,6 +1058,52 @@ class StatusClient:
         tuple[str, int, list[tuple[str, int, int]], list[tuple[int, int, int, int, int]]]
     ]: ...
 
+class Follower:
+    """Copies of the tables of tasks, kept current."""
+
+    @staticmethod
+    def of_target(
+        target: str,
+        job: str,
+        security: SecurityOptions,
+        limit_s: float,
+        group: str,
+        parts: str,
+        tables: list[str],
+        cut_s: float,
+    ) -> Follower: ...
+    @staticmethod
+    def of_cluster(
+        cluster: ClusterSpec,
+        job: str,
+        security: SecurityOptions,
+        limit_s: float,
+        group: str,
+        parts: str,
+        tables: list[str],
+        cut_s: float,
+    ) -> Follower: ...
+    def wait_until_current(self, limit_s: float) -> None: ...
+    def stop(self) -> None: ...
+    def tasks(self) -> list[tuple[str, bool, int, float, str]]: ...
+    def tables(self) -> dict[str, tuple[str, int, int]]: ...
+    def table(self, name: str) -> tuple[str, int, int]: ...
+    def look_up(
+        self, table: str, ids: npt.NDArray[np.int64], to: npt.NDArray[np.uint8]
+    ) -> None: ...
+
+class LookupClient:
+    """Asks a follower elsewhere for rows."""
+
+    @staticmethod
+    def create(address: str, security: SecurityOptions) -> LookupClient: ...
+    def look_up(
+        self, table: str, ids: npt.NDArray[np.int64], limit_s: float
+    ) -> tuple[str, int, bytes]: ...
+    def tables(
+        self, limit_s: float
+    ) -> tuple[dict[str, tuple[str, int, int]], list[tuple[str, bool, int, float, str]]]: ...
+
 class SecurityOptions:
     """Who may connect."""
 

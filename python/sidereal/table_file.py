@@ -52,6 +52,17 @@ def _checksums(rows: npt.NDArray[Any]) -> str:
     )
 
 
+def numbers_of(ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Numbers of rows, as an array. Errors: InvalidArgumentError for what is no integer of 64
+    bits."""
+    numbers = np.asarray(ids)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise errors.InvalidArgumentError(f"ids are integers, and not {numbers.dtype}")
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
+        raise errors.InvalidArgumentError(f"id {numbers.max()} is not below 2**63")
+    return np.ascontiguousarray(numbers, np.int64).reshape(numbers.shape)
+
+
 def write_tables(path: str | os.PathLike[str], tables: Mapping[str, npt.ArrayLike]) -> None:
     """Writes tables, arrays of rows by name, to one file, whole or not at all.
 
@@ -168,15 +179,12 @@ class TableFile:
 
         Errors: InvalidArgumentError for a number that is not below the number of rows.
         """
-        numbers = np.asarray(ids)
-        if numbers.size and numbers.dtype.kind not in "iu":
-            raise errors.InvalidArgumentError(f"ids are integers, and not {numbers.dtype}")
+        numbers = numbers_of(ids)
         if numbers.size and numbers.max() >= len(self):
             raise errors.InvalidArgumentError(
                 f"id {numbers.max()} is not in table '{self.name}' of {self.path}, which has "
                 f"{len(self)} rows"
             )
-        numbers = numbers.astype(np.int64)
         found = np.zeros((*numbers.shape, self.shape[1]), self.dtype)
         there = numbers >= 0
         found[there] = self.rows[numbers[there]]

@@ -186,6 +186,19 @@ def test_the_bench_of_recovery_restores_a_killed_ps(tmp_path: Path) -> None:
         assert row["others_pushes"] > 0 and row["away_s"] < PATIENCE_S
 
 
+def test_the_bench_of_followers_finds_what_was_pushed(tmp_path: Path) -> None:
+    found = tmp_path / "rows.json"
+    command = [sys.executable, str(ROOT / "bench" / "follow.py"), "--quick"]
+    subprocess.run(
+        [*command, "--only", "star_server", "--json", str(found)],
+        env=os.environ | {"SIDEREAL_BIN_DIR": str(PROGRAM.parent)},
+        check=True, timeout=PATIENCE_S, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    rows = json.loads(found.read_text())["rows"]
+    assert len(rows) == 12
+    assert all(row["ours"] > 0 for row in rows)
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="PyTorch is not installed; run ./dev setup --peers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import threading
@@ -13,45 +14,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PATIENCE_S, PROGRAM, Processes, addresses
+from followed import DIM, ROWS, Cluster, Tables
+from session_servers import PATIENCE_S, PROGRAM
 
 import sidereal as sr
 import sidereal.v1 as tf
 
-ROWS, DIM = 3001, 4
-
 pytestmark = pytest.mark.usefixtures("fresh_graph")
-
-
-class Cluster:
-    """Two ps of two lanes and a worker, and who follows them."""
-
-    def __init__(self, protocol: str, *options: Any) -> None:
-        ports = addresses(3)
-        self.jobs = {"ps": ports[:2], "worker": ports[2:]}
-        self._options = ["--protocol", protocol, "--lanes", "2", *options]
-        self.processes = Processes()
-        self._ps = [self._serve("ps", 0), self._serve("ps", 1)]
-        self._serve("worker", 0)
-        self.target = f"grpc://{ports[2]}"
-
-    def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
-        return self.processes.serve(self.jobs, job, task, *self._options)
-
-    def restart_ps(self, task: int) -> None:
-        self.kill_ps(task)
-        self._ps[task] = self._serve("ps", task)
-
-    def kill_ps(self, task: int) -> None:
-        self._ps[task].kill()
-        self._ps[task].wait()
 
 
 @pytest.fixture(params=["grpc", "star_server"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    made = Cluster(request.param)
-    yield made
-    made.processes.end()
+    with Cluster(request.param) as made:
+        yield made
 
 
 class Follower:
@@ -110,33 +85,6 @@ class Follower:
         code = self.process.wait(PATIENCE_S)
         self._reading.join(PATIENCE_S)
         return code
-
-
-class Tables:
-    """A table in two parts with its slots, on two ps, one that is not in parts, and what trains
-    some of their rows."""
-
-    def __init__(self) -> None:
-        with tf.device(tf.train.replica_device_setter(2, worker_device="/job:worker/task:0")):
-            self.step = tf.train.get_or_create_global_step()
-            self.table = tf.get_variable(
-                "table", [ROWS, DIM], partitioner=tf.fixed_size_partitioner(2),
-                initializer=tf.random_uniform_initializer(seed=1),
-            )  # fmt: skip
-            self.other = tf.get_variable("other", [7, 3], initializer=tf.zeros_initializer())
-            self.ids = tf.placeholder(tf.int64, [None])
-            rows = tf.nn.embedding_lookup(self.table, self.ids)
-            some = tf.nn.embedding_lookup(self.other, self.ids % 7)
-            loss = tf.reduce_sum((rows - 1.0) ** 2) + tf.reduce_sum((some - 2.0) ** 2)
-            self.train = tf.train.AdagradOptimizer(0.5).minimize(loss, self.step)
-        self._random = np.random.default_rng(5)
-
-    def push(self, session: Any, times: int = 1) -> None:
-        for _ in range(times):
-            session.run(self.train, {self.ids: self._random.integers(0, ROWS, 20)})
-
-    def now(self, session: Any) -> np.ndarray:
-        return np.concatenate(session.run(list(self.table)))
 
 
 def test_a_follower_is_what_was_trained(cluster: Cluster, tmp_path: Path) -> None:
@@ -211,6 +159,35 @@ def test_who_is_too_slow_comes_back_by_a_snapshot(cluster: Cluster, tmp_path: Pa
         follower.wait_for(session.run(table))
 
 
+def test_a_follower_that_is_killed_while_rows_change(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    random = np.random.default_rng(23)
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        stopping, many = threading.Event(), threading.Semaphore(0)
+
+        def train() -> None:
+            while not stopping.is_set():
+                tables.push(session)
+                many.release()
+
+        training = threading.Thread(target=train)
+        training.start()
+        try:
+            for _ in range(3):
+                follower = Follower(cluster, tmp_path / "files", "--keep", "2")
+                follower.wait_to_say("; version ")
+                for _ in range(random.integers(1, 30)):
+                    assert many.acquire(timeout=PATIENCE_S)
+                assert follower.end(signal.SIGKILL) == -signal.SIGKILL
+                # The file is a whole one, whenever that was.
+                assert follower.table().shape == (ROWS, DIM)
+        finally:
+            stopping.set()
+            training.join()
+        Follower(cluster, tmp_path / "files", "--keep", "2").wait_for(tables.now(session))
+
+
 def test_a_group_of_sessions(cluster: Cluster, tmp_path: Path) -> None:
     follower = Follower(cluster, tmp_path / "files", "--group", "one")
     follower.wait_to_say("has no sessions of group 'one' now")
@@ -229,18 +206,72 @@ def test_a_group_of_sessions(cluster: Cluster, tmp_path: Path) -> None:
         follower.wait_for(tables.now(session))
 
 
+def test_rows_are_looked_up_over_grpc(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        tables.push(session, 20)
+        wanted = tables.now(session)
+        follower = Follower(cluster, tmp_path / "files", "--listen", "127.0.0.1:0")
+        follower.wait_to_say("rows are looked up at ")
+        follower.wait_for(wanted)
+        client = sr.LookupClient(follower.said().split("\n")[0].rpartition(" ")[2])
+        assert client.tables == {"table": (ROWS, DIM), "other": (7, 3)}
+        assert [one.task[-1] for one in client.tasks] == ["0", "1"]
+        assert 0 <= client.behind < math.inf
+        assert np.array_equal(client.lookup("table", np.arange(ROWS)), wanted)
+        found = client.lookup("table", [[5, -1]])
+        assert np.array_equal(found, [[wanted[5], np.zeros(DIM)]])
+        assert client.lookup("table", []).shape == (0, DIM)
+        with pytest.raises(sr.errors.NotFoundError, match="there are: 'other', 'table'"):
+            client.lookup("tabel", [0])
+        with pytest.raises(sr.errors.InvalidArgumentError, match=f"has {ROWS} rows"):
+            client.lookup("table", [ROWS])
+        with pytest.raises(sr.errors.InvalidArgumentError, match="65537 ids at once"):
+            client.lookup("table", np.zeros(65537, np.int64))
+        assert follower.end(signal.SIGTERM) == 0, follower.said()
+        with pytest.raises(sr.errors.UnavailableError):
+            client.lookup("table", [0])
+
+
+def test_files_are_kept_and_rolled_back_to(cluster: Cluster, tmp_path: Path) -> None:
+    tables = Tables()
+    with tf.Session(cluster.target) as session:
+        session.run(tf.global_variables_initializer())
+        follower = Follower(cluster, tmp_path / "files", "--keep", "3")
+        tables.push(session, 3)
+        follower.wait_for(tables.now(session))
+        follower.wait_to_say("; version 4")
+        assert follower.end(signal.SIGTERM) == 0, follower.said()
+        now = tables.now(session)
+        assert follower.has(now)
+        kept = [path.name for path in follower.path.parent.glob("tables-*.safetensors")]
+        kept.sort(key=lambda name: int(name[len("tables-") : -len(".safetensors")]))
+        assert len(kept) == 3
+        before = sr.TableFile(follower.path.with_name(kept[1]), "table").rows
+        assert follower.path.readlink() == Path(kept[2])
+        rolled = subprocess.run(
+            [PROGRAM, "follow", "--roll-back", follower.path.parent], capture_output=True, text=True
+        )
+        assert rolled.returncode == 0, rolled.stderr
+        assert rolled.stdout.startswith(f"{follower.path} is version ")
+        assert follower.has(before)
+        assert follower.path.readlink() == Path(kept[1])
+        # It stays so.
+        again = Follower(cluster, tmp_path / "files", "--keep", "3")
+        again.wait_to_say(", and it stays version ")
+        assert again.path.readlink() == Path(kept[1])
+
+
 def test_only_who_knows_the_secret_follows(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("7f0ac3d1e2b49658c0ffee00c0ffee00")
-    cluster = Cluster("star_server", "--secret-file", secret)
-    try:
+    with Cluster("star_server", "--secret-file", secret) as cluster:
         stranger = Follower(cluster, tmp_path / "stranger")
         friend = Follower(cluster, tmp_path / "friend", "--secret-file", secret)
         friend.wait_to_say("/job:ps/replica:0/task:0: 0 cuts and ")
         stranger.wait_to_say("/job:ps/replica:0/task:0: not here as a whole yet; UNAVAILABLE")
         assert "behind" not in stranger.said()
-    finally:
-        cluster.processes.end()
 
 
 def test_what_cannot_be_followed(tmp_path: Path) -> None:
@@ -255,4 +286,6 @@ def test_what_cannot_be_followed(tmp_path: Path) -> None:
     jobs = '{"ps": ["127.0.0.1:1"]}'
     assert "no job 'chief'; see --job" in error_of("--cluster", jobs, "--job", "chief")
     assert "--out" in error_of("--cluster", jobs, "--out", tmp_path / "nowhere")
+    assert "no versions of tables" in error_of("--roll-back", tmp_path)
+    assert "--secret-file" in error_of("--cluster", jobs, "--listen", "0.0.0.0:0")
     assert "--parts" in error_of("--cluster", jobs, "--parts", "whole")

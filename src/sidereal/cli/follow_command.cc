@@ -14,9 +14,11 @@
 #include "sidereal/cli/commands.h"
 #include "sidereal/cli/followed_tables.h"
 #include "sidereal/cli/interrupt.h"
+#include "sidereal/cli/security_options.h"
+#include "sidereal/cli/table_versions.h"
 #include "sidereal/cli/terminal.h"
 #include "sidereal/service/follower.h"
-#include "sidereal/sys/posix/process.h"
+#include "sidereal/service/lookup_service.h"
 
 namespace sidereal::cli {
 
@@ -30,14 +32,21 @@ constexpr const char* kFooter =
     R"(Keeps a copy of what the tasks of a job have, by their change logs, and says how far behind
 it is. With --out, DIR/tables.safetensors is replaced by the tables of the copy, which
 sidereal.TableFile maps. While a task is away, or a table that the file has is not there, the file
-stays as it is. Ctrl-C or SIGTERM end it, with a last file.
+stays as it is. With --listen, rows of the copy are looked up by sidereal.LookupClient. Ctrl-C or
+SIGTERM end it, with a last file.
+
+With --keep, the file is a link to the latest of N files. --roll-back has it be an earlier one,
+which it stays until it is moved to the latest one.
 
 Examples:
   sidereal follow
   sidereal follow --target grpc://127.0.0.1:2222 --out tables --every 30
-  sidereal follow --cluster cluster.json --group '*' --parts modulo --out tables)";
+  sidereal follow --cluster cluster.json --group '*' --parts modulo --out tables
+  sidereal follow --group '*' --parts modulo --listen 127.0.0.1:9000
+  sidereal follow --out tables --keep 5
+  sidereal follow --roll-back tables)";
 
-/// How often streams that broke are looked after.
+/// How often it is looked at what is due.
 constexpr milliseconds kLook{100};
 
 struct FollowArguments {
@@ -45,7 +54,11 @@ struct FollowArguments {
   std::string job = "ps";
   std::string group;
   std::string out;
+  std::string listen;
   double every_s = 30;
+  int keep = 0;  ///< 0: one file, which is replaced.
+  std::string roll_back;
+  int64_t to = 0;  ///< 0: the version before.
   double interval_s = 5;
   double cut_ms = 20;
   std::string parts = "apart";
@@ -65,11 +78,18 @@ class Following {
   Following(const FollowArguments& a, std::unique_ptr<Follower> follower)
       : a_(a), follower_(std::move(follower)) {}
 
+  /// Answers look-ups.
+  Status listen(const security::SecurityOptions& security) {
+    SR_ASSIGN_OR_RETURN(lookups_,
+                        service::LookupServer::start(follower_.get(), a_.listen, security));
+    say(fmt::format("rows are looked up at {}", lookups_->address()));
+    return {};
+  }
+
   void run() {
     steady_clock::time_point say_at = steady_clock::now();
     steady_clock::time_point write_at = say_at;
     while (true) {
-      follower_->look();
       const steady_clock::time_point now = steady_clock::now();
       if (now >= say_at) {
         say_distance();
@@ -84,7 +104,7 @@ class Following {
 
  private:
   void say_distance() {
-    for (const service::FollowedTask& task : follower_->tasks()) {
+    for (const service::FollowedTask& task : follower_->take_news()) {
       std::string line = fmt::format("{}: ", task.task);
       if (task.is_whole) {
         line += fmt::format("{} cuts and {} ms behind", task.cuts_behind, task.behind.count());
@@ -106,62 +126,108 @@ class Following {
     const Status written = try_write();
     if (written.ok()) {
       failed_.clear();
-      say(fmt::format(
-          "{}: {} tables, in {} ms", path(), in_file_.size(),
-          std::chrono::duration_cast<milliseconds>(steady_clock::now() - began).count()));
+      say(fmt::format("{}: {} tables, in {} ms{}", table_file(a_.out), in_file_.size(),
+                      std::chrono::duration_cast<milliseconds>(steady_clock::now() - began).count(),
+                      version_));
       return true;
     }
-    const std::string why = fmt::format("{} is not written{}", path(), format_why(written));
+    const std::string why =
+        fmt::format("{} is not written{}", table_file(a_.out), format_why(written));
     if (why != failed_) say(why);
     failed_ = why;
     return false;
   }
 
   Status try_write() {
-    SR_ASSIGN_OR_RETURN(const auto values, follower_->values(without_slots));
-    const Parts parts = a_.parts == "modulo"   ? Parts::kModulo
-                        : a_.parts == "blocks" ? Parts::kBlocks
-                                               : Parts::kApart;
-    SR_ASSIGN_OR_RETURN(const Tables tables, tables_of(values, parts, a_.tables));
+    SR_ASSIGN_OR_RETURN(const auto values, follower_->values(service::without_slots));
+    SR_ASSIGN_OR_RETURN(const service::Parts parts, service::parts_of(a_.parts));
+    SR_ASSIGN_OR_RETURN(const Tables tables, tables_of(values, parts, a_.tables, &seen_));
     if (tables.empty()) return base::unavailable("there is no table");
     for (const std::string& name : in_file_) {
       // A task that has come back may not have got its variables back yet.
       if (!tables.contains(name)) return base::unavailable("table '{}' is not there now", name);
     }
-    SR_RETURN_IF_ERROR(write_tables(path(), tables));
+    if (a_.keep > 0) {
+      SR_ASSIGN_OR_RETURN(const WrittenVersion written, write_version(a_.out, tables, a_.keep));
+      version_ = fmt::format("; version {}", written.number);
+      if (written.current != written.number) {
+        version_ +=
+            fmt::format(", and it stays version {}, to which it was rolled back", written.current);
+      }
+    } else {
+      SR_RETURN_IF_ERROR(write_tables(table_file(a_.out), tables));
+    }
     for (const auto& [name, value] : tables) in_file_.insert(name);
     return {};
   }
 
-  [[nodiscard]] std::string path() const { return a_.out + "/tables.safetensors"; }
-
   const FollowArguments& a_;
   const std::unique_ptr<Follower> follower_;
+  std::unique_ptr<service::LookupServer> lookups_;
   std::set<std::string> in_file_;  // Names of tables.
-  std::string failed_;             // What was said of it.
+  service::PartsSeen seen_;
+  std::string version_;  // What is said of it.
+  std::string failed_;   // What was said last.
 };
 
 Status follow(const FollowArguments& a) {
+  if (!a.roll_back.empty()) {
+    const std::optional<uint64_t> to =
+        a.to > 0 ? std::optional<uint64_t>(static_cast<uint64_t>(a.to)) : std::nullopt;
+    SR_ASSIGN_OR_RETURN(const uint64_t is, roll_back(a.roll_back, to));
+    say(fmt::format("{} is version {}", table_file(a.roll_back), is));
+    return {};
+  }
   catch_interrupts();
   SR_ASSIGN_OR_RETURN(const ChosenCluster chosen, choose_cluster(a.cluster));
-  std::vector<service::FollowedAddress> tasks;
-  for (const auto& report : chosen.client->ask(to_ms(a.cluster.timeout_s), a.job)) {
-    tasks.push_back({.task = report.task, .address = report.address});
-  }
-  if (tasks.empty()) return base::invalid_argument("the cluster has no job '{}'; see --job", a.job);
   service::FollowOptions options;
   options.state_group = a.group;
   options.cut = milliseconds(static_cast<int64_t>(a.cut_ms));
-  options.bytes_max = static_cast<size_t>(sys::posix::process_figures().memory_limit);
-  SR_ASSIGN_OR_RETURN(auto follower, Follower::create(tasks, chosen.security, options));
-  Following(a, std::move(follower)).run();
+  SR_ASSIGN_OR_RETURN(options.parts, service::parts_of(a.parts));
+  SR_ASSIGN_OR_RETURN(auto follower,
+                      Follower::create(chosen.client.get(), to_ms(a.cluster.timeout_s), a.job,
+                                       chosen.security, options));
+  Following following(a, std::move(follower));
+  if (!a.listen.empty()) {
+    SR_ASSIGN_OR_RETURN(const security::SecurityOptions security,
+                        complete_security_options(a.cluster.security));
+    SR_RETURN_IF_ERROR(following.listen(security));
+  }
+  following.run();
   return {};
+}
+
+}  // namespace
+
+namespace {
+
+/// --keep, --roll-back and --to. Borrows `a`.
+void add_versions(CLI::App* command, FollowArguments* a) {
+  command
+      ->add_option("--keep", a->keep,
+                   "files that are kept in --out; without it one, which is replaced")
+      ->default_str("")
+      ->check(CLI::Range(1, 10'000).description(""))
+      ->type_name("N");
+  command
+      ->add_option("--roll-back", a->roll_back,
+                   "instead of following: have the file of this folder be the one before, of those "
+                   "that --keep has kept")
+      ->default_str("")
+      ->check(CLI::ExistingDirectory.description(""))
+      ->type_name("DIR");
+  command->add_option("--to", a->to, "with --roll-back: or this version")
+      ->default_str("")
+      ->check(CLI::PositiveNumber.description(""))
+      ->type_name("NUMBER");
 }
 
 }  // namespace
 
 void add_follow(CLI::App* app, Action* action) {
   auto a = std::make_shared<FollowArguments>();
+  std::vector<std::string> parts;
+  for (const auto& [name, meaning] : service::kPartsNames) parts.emplace_back(name);
   CLI::App* command = app->add_subcommand(
       "follow", "keep a copy of the tables of a running cluster, and write them to files");
   command->option_defaults()->always_capture_default()->multi_option_policy(
@@ -179,9 +245,16 @@ void add_follow(CLI::App* app, Action* action) {
       ->default_str("")
       ->check(CLI::ExistingDirectory.description(""))
       ->type_name("DIR");
+  command
+      ->add_option("--listen", a->listen,
+                   "where rows are looked up by other programs; port 0: any free one. Without a "
+                   "secret or certificates on this machine only")
+      ->default_str("")
+      ->type_name("HOST:PORT");
   command->add_option("--every", a->every_s, "seconds from one file to the next")
       ->check(CLI::Range(0.05, 86'400.0).description(""))
       ->type_name("S");
+  add_versions(command, a.get());
   command
       ->add_option("--tables", a->tables,
                    "names of tables for the file, with commas; without it, all variables [rows, "
@@ -195,8 +268,8 @@ void add_follow(CLI::App* app, Action* action) {
                    "what NAME/part_0, NAME/part_1 ... are in the file: tables of their own; or "
                    "NAME, whose rows they have by turns, as of `sidereal train`, or in blocks, as "
                    "of partitioners")
-      ->check(CLI::IsMember({"apart", "modulo", "blocks"}).description(""))
-      ->type_name("apart|modulo|blocks");
+      ->check(CLI::IsMember(parts).description(""))
+      ->type_name(fmt::format("{}", fmt::join(parts, "|")));
   command
       ->add_option("--interval", a->interval_s, "seconds from one line about each task to the next")
       ->check(CLI::Range(0.05, 86'400.0).description(""))

@@ -6,11 +6,18 @@
 namespace sidereal::cli {
 namespace {
 
+using service::Parts;
 using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+
+Result<Tables> tables_of(const std::map<std::string, Tensor>& values, Parts parts,
+                         const std::vector<std::string>& wanted) {
+  service::PartsSeen seen;
+  return cli::tables_of(values, parts, wanted, &seen);
+}
 
 /// [rows, 2], whose elements count from `first` on.
 Tensor table_of(int64_t rows, float first) {
@@ -22,11 +29,6 @@ Tensor table_of(int64_t rows, float first) {
 std::vector<float> elements(const Tensor& table) {
   const auto all = table.data<float>();
   return {all.begin(), all.end()};
-}
-
-TEST(FollowedTablesTest, SlotsAreLeftOut) {
-  EXPECT_THAT(without_slots({"a/b", "a/b/Adagrad", "c", "c/d/m", "e/part_0", "e/part_0/v"}),
-              ElementsAre("a/b", "c", "e/part_0"));
 }
 
 TEST(FollowedTablesTest, PartsArePutTogetherByTurnsOrInBlocks) {

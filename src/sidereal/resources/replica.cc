@@ -43,12 +43,24 @@ Status Replica::apply(std::string_view bytes) {
   if (!is_piece && (known == lanes_.end() || !known->second.position.has_value())) {
     return out_of_range("changes of lane {} come before its snapshot", number);
   }
-  Lane& lane = lanes_[number];
+  if (known == lanes_.end()) {
+    const std::lock_guard lock(shown_mutex_);
+    lanes_.try_emplace(number);
+  }
+  Lane& lane = lanes_.at(number);
   return base::with_context(is_piece ? apply_piece(&lane, entry) : apply_changes(&lane, entry),
                             fmt::format("lane {}", number));
 }
 
-Status Replica::apply_changes(Lane* lane, const Entry& entry) const {
+void Replica::forget() {
+  std::map<int, Lane> old;  // Its memory is given back without the lock.
+  const std::lock_guard lock(shown_mutex_);
+  old.swap(lanes_);
+  openings_.clear();
+  changes_variables();
+}
+
+Status Replica::apply_changes(Lane* lane, const Entry& entry) {
   const EntryHead& head = entry.head;
   LogPosition& position = *lane->position;
   if (head.to.incarnation != position.incarnation) {
@@ -89,10 +101,14 @@ Status Replica::apply_piece(Lane* lane, const Entry& entry) {
   ++lane->pieces;
   for (const Section& section : entry.sections) put(section, /*is_piece=*/true, &lane->arrived);
   if (head.kind != EntryKind::kLastPiece) return {};
-  lane->items = std::exchange(lane->arrived, {});
+  Items old;  // Its memory is given back without the lock.
+  const std::lock_guard lock(shown_mutex_);
+  old.swap(lane->items);
+  lane->items.swap(lane->arrived);
   lane->position = std::exchange(lane->arriving, {});
   lane->opening = openings_.try_emplace(head.to.incarnation, openings_.size()).first->second;
   lane->pieces = 0;
+  changes_variables();
   return {};
 }
 
@@ -185,38 +201,66 @@ Status Replica::check(const Entry& entry, const Items& items) const {
                                   has, bytes_max_);
 }
 
-/// What check() has found to be good.
+/// What check() has found to be good. `items` of a snapshot that has not come as a whole are not
+/// looked up.
 void Replica::put(const Section& section, bool is_piece, Items* items) {
+  const auto found = items->find(section.name);
+  const bool is_new = found == items->end() || found->second.home != section.home;
+  // Made, and given back with the item that was there, without the lock.
+  std::optional<Tensor> made;
+  Item old;
+  if (section.kind == SectionKind::kValue) {
+    const Tensor has = is_new ? Tensor() : found->second.value;
+    const bool is_same = section.dtype != DType::kString && has.defined() &&
+                         has.dtype() == section.dtype && has.shape() == section.shape;
+    if (!is_same) made = *value_of(section);
+  }
+  std::unique_lock lock(shown_mutex_, std::defer_lock);
+  const auto shown = [&](bool has_changed) {
+    if (is_piece) return;
+    if (has_changed) changes_variables();
+    lock.unlock();
+  };
+  if (!is_piece) lock.lock();
   const std::string name(section.name);
-  const auto found = items->find(name);
   if (section.kind == SectionKind::kGone && !is_piece) {
-    if (found != items->end() && found->second.home == section.home) items->erase(found);
-    return;
+    if (is_new) return;
+    old = std::move(found->second);
+    items->erase(found);
+    return shown(true);
   }
   Item& item = found == items->end() ? (*items)[name] : found->second;
-  if (item.home != section.home) item = {.home = section.home};
+  if (is_new) old = std::exchange(item, {.home = section.home});
   if (item.is_going && is_of_parts(section.kind)) return;
+  const auto put_row = [&](const Rows& to, int64_t row, const char* from, size_t bytes) {
+    std::unique_lock row_lock(lock_of(row), std::defer_lock);
+    if (!is_piece) row_lock.lock();
+    std::memcpy(to.at + row * to.stride, from, bytes);
+  };
   switch (section.kind) {
     case SectionKind::kValue:
       item.made = {};
-      item.is_going = false;
-      if (section.dtype != DType::kString && item.value.defined() &&
-          item.value.dtype() == section.dtype && item.value.shape() == section.shape) {
-        if (!section.bytes.empty()) {
-          std::memcpy(item.value.raw(), section.bytes.data(), section.bytes.size());
+      if (!made.has_value()) {
+        shown(false);
+        const Rows to = Rows::of(item.value);
+        const auto row_bytes = static_cast<size_t>(to.stride);
+        for (int64_t row = 0; row < to.count && row_bytes > 0; ++row) {
+          put_row(to, row, section.bytes.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
         }
-      } else {
-        item.value = *value_of(section);
+        return;
       }
-      return;
+      std::swap(item.value, *made);
+      item.is_going = false;
+      return shown(true);
     case SectionKind::kRows: {
       if (!item.value.defined()) item.value = Tensor::zeros(section.dtype, section.shape);
+      shown(is_new);
       const Rows to = Rows::of(item.value);
       const size_t row_bytes =
           section.rows.empty() ? 0 : section.bytes.size() / section.rows.size();
       const char* from = section.bytes.data();
       for (const int64_t row : section.rows) {
-        std::memcpy(to.at + row * to.stride, from, row_bytes);
+        put_row(to, row, from, row_bytes);
         from += row_bytes;
       }
       return;
@@ -228,6 +272,7 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
                                    .value = section.dtype,
                                    .row = section.shape});
       }
+      shown(is_new);
       SR_CHECK(item.table->insert(section.keys, section.values).ok(), "keys were not checked");
       SR_CHECK(item.table->remove(section.removed).ok(), "keys were not checked");
       return;
@@ -238,7 +283,7 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
       item.made = *ChangesMade::decode(section.bytes);
       return;
     case SectionKind::kGone:
-      item = {.home = section.home, .is_going = true};
+      old = std::exchange(item, {.home = section.home, .is_going = true});
       return;
   }
 }
@@ -293,25 +338,39 @@ Result<Tensor> Replica::value(std::string_view name) const {
   return not_found("the replica has no variable '{}'", name);
 }
 
-Status Replica::look_up(std::string_view name, std::span<const int64_t> rows,
-                        std::span<std::byte> to) const {
-  SR_ASSIGN_OR_RETURN(const Tensor all, value(name));
-  if (all.dtype() == DType::kString) return base::invalid_argument("'{}' has strings", name);
-  const Rows from = Rows::of(all);
-  const size_t row_bytes = static_cast<size_t>(from.width) * tensor::size_of(all.dtype());
-  if (to.size() != rows.size() * row_bytes) {
-    return base::invalid_argument("{} rows of '{}' have {} bytes, and there is room for {}",
-                                  rows.size(), name, rows.size() * row_bytes, to.size());
+Status Replica::look_up(std::string_view name, DType dtype, size_t row_bytes,
+                        std::span<const Pick> picks, std::byte* to) const {
+  Tensor all;
+  {
+    const std::lock_guard lock(shown_mutex_);
+    SR_ASSIGN_OR_RETURN(all, value(name));
   }
-  std::byte* at = to.data();
-  for (const int64_t row : rows) {
-    if (row < 0 || row >= from.count) {
-      return base::invalid_argument("row {} of '{}', which has 0 to {}", row, name, from.count - 1);
+  if (!all.defined()) return not_found("the replica has no value of '{}'", name);
+  const bool is_it = all.dtype() == dtype && dtype != DType::kString;
+  if (!is_it || static_cast<size_t>(Rows::of(all).stride) != row_bytes) {
+    return base::failed_precondition("'{}' is {}, without rows of {} bytes of {}", name,
+                                     all.to_string(), row_bytes, tensor::name_of(dtype));
+  }
+  const Rows from = Rows::of(all);
+  for (const Pick& pick : picks) {
+    if (pick.row < 0 || pick.row >= from.count) {
+      return base::invalid_argument("row {} of '{}', which has 0 to {}", pick.row, name,
+                                    from.count - 1);
     }
-    if (row_bytes > 0) std::memcpy(at, from.at + row * from.stride, row_bytes);
-    at += row_bytes;
+    if (row_bytes == 0) continue;
+    const std::lock_guard lock(lock_of(pick.row));
+    std::memcpy(to + pick.to * row_bytes, from.at + pick.row * from.stride, row_bytes);
   }
   return {};
+}
+
+void Replica::each_variable(const Tell& tell) const {
+  const std::lock_guard lock(shown_mutex_);
+  for (const std::string& name : names()) {
+    const Item* const item = find(name);
+    if (item->table != nullptr || !item->value.defined()) continue;
+    tell(name, item->value.dtype(), item->value.shape());
+  }
 }
 
 Result<std::shared_ptr<const Table>> Replica::table(std::string_view name) const {

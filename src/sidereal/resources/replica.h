@@ -1,9 +1,13 @@
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,9 +24,15 @@ namespace sidereal::resources {
 
 /// A copy of what lanes of a task have, kept current by the entries of their logs. Of each lane it
 /// is what the lane was at a cut; between lanes there is no order.
-/// Thread: one at a time.
+/// Thread: one at a time, but for what says another thing.
 class Replica {
  public:
+  /// Row `row` of a variable, which becomes row `to` of what is looked up. Value type.
+  struct Pick {
+    int64_t row = 0;
+    size_t to = 0;
+  };
+
   /// `bytes_max`: of all values, and of those of snapshots that are arriving, together.
   explicit Replica(size_t bytes_max) : bytes_max_(bytes_max) {}
 
@@ -32,6 +42,8 @@ class Replica {
   /// before it is missing, or is of another opening of the log: both want a snapshot.
   /// kResourceExhausted above `bytes_max`.
   Status apply(std::string_view bytes);
+  /// Has nothing any more, and is no lane's copy.
+  void forget();
 
   /// Up to where `lane` is known; nothing before its first snapshot.
   [[nodiscard]] std::optional<LogPosition> position(int lane) const;
@@ -39,10 +51,21 @@ class Replica {
   [[nodiscard]] std::vector<std::string> names() const;
   /// The value of a variable, until the next apply(). kNotFound.
   [[nodiscard]] Result<tensor::Tensor> value(std::string_view name) const;
-  /// Copies rows of a variable, one behind the other, to `to`, which is as large as they are.
-  /// kNotFound; kInvalidArgument for numbers that are no rows, strings, and another size.
-  Status look_up(std::string_view name, std::span<const int64_t> rows,
-                 std::span<std::byte> to) const;
+  /// Copies rows of a variable of `dtype` and of rows of `row_bytes` to `to`, which has room for
+  /// all that `picks` name. A row is as one entry left it; two rows may be as of two entries.
+  /// kNotFound; kFailedPrecondition for a variable of another dtype or width; kInvalidArgument for
+  /// numbers that are no rows. Thread: any, also beside apply(), for whose end it does not wait.
+  Status look_up(std::string_view name, tensor::DType dtype, size_t row_bytes,
+                 std::span<const Pick> picks, std::byte* to) const;
+  /// Tells of each variable that look_up() finds; `tell` must not block.
+  /// Thread: any, also beside apply().
+  using Tell =
+      std::function<void(const std::string& name, tensor::DType dtype, const tensor::Shape& shape)>;
+  void each_variable(const Tell& tell) const;
+  /// Another number whenever each_variable() may tell something else. Thread: any.
+  [[nodiscard]] uint64_t variables_version() const {
+    return version_.load(std::memory_order_acquire);
+  }
   /// A lookup table, until the next apply(). kNotFound.
   [[nodiscard]] Result<std::shared_ptr<const Table>> table(std::string_view name) const;
   /// Which changes of closures a variable has. kNotFound.
@@ -71,16 +94,29 @@ class Replica {
   /// What is known of an item while an entry is looked through.
   struct Known;
 
-  Status apply_changes(Lane* lane, const Entry& entry) const;
+  Status apply_changes(Lane* lane, const Entry& entry);
   Status apply_piece(Lane* lane, const Entry& entry);
   Status check(const Entry& entry, const Items& items) const;
-  static void put(const Section& section, bool is_piece, Items* items);
+  void put(const Section& section, bool is_piece, Items* items);
+  /// With shown_mutex_.
+  void changes_variables() { version_.fetch_add(1, std::memory_order_release); }
   [[nodiscard]] size_t bytes() const;
   [[nodiscard]] const Item* find(std::string_view name) const;
 
+  /// Locks of rows that are looked up while they change: a row has that of its number.
+  static constexpr size_t kRowLocks = 64;
+  [[nodiscard]] std::mutex& lock_of(int64_t row) const {
+    return row_locks_[static_cast<size_t>(row) % kRowLocks];
+  }
+
   const size_t bytes_max_;
+  // Which items lanes have, where their values are, and `home` and `is_going`: apply() changes
+  // that, and others read it. Never held for as long as an entry takes.
+  mutable std::mutex shown_mutex_;
+  mutable std::array<std::mutex, kRowLocks> row_locks_;  // Taken after no other one.
   std::map<int, Lane> lanes_;
   std::map<uint64_t, uint64_t> openings_;  // By incarnation.
+  std::atomic<uint64_t> version_ = 0;
 };
 
 }  // namespace sidereal::resources

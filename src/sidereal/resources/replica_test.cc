@@ -1,16 +1,23 @@
 #include "sidereal/resources/replica.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <numeric>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace sidereal::resources {
 namespace {
 
+using tensor::DType;
 using tensor::Shape;
 using tensor::Tensor;
 using ::testing::ElementsAre;
@@ -188,15 +195,99 @@ TEST_F(ReplicaTest, LooksRowsUp) {
   all.put_value("w", 1, Tensor::of<float>(Shape{3, 2}, {0, 1, 2, 3, 4, 5}));
   ASSERT_TRUE(apply(std::move(all)).ok());
   std::array<float, 4> got{};
-  const std::span<std::byte> to = std::as_writable_bytes(std::span(got));
-  const std::array<int64_t, 2> rows = {2, 0};
-  ASSERT_TRUE(replica_.look_up("w", rows, to).ok());
-  EXPECT_THAT(got, ElementsAre(4, 5, 0, 1));
-  const std::array<int64_t, 2> beyond = {2, 3};
-  EXPECT_THAT(base::message_of(replica_.look_up("w", beyond, to)),
+  auto* const to = reinterpret_cast<std::byte*>(got.data());
+  using Picks = std::vector<Replica::Pick>;
+  constexpr size_t kRow = 2 * sizeof(float);
+  const auto look_up = [&](std::string_view name, DType dtype, size_t row_bytes,
+                           const Picks& picks) {
+    return replica_.look_up(name, dtype, row_bytes, picks, to);
+  };
+  ASSERT_TRUE(look_up("w", DType::kFloat32, kRow, {{.row = 2, .to = 1}, {.row = 0, .to = 0}}).ok());
+  EXPECT_THAT(got, ElementsAre(0, 1, 4, 5));
+  EXPECT_THAT(base::message_of(look_up("w", DType::kFloat32, kRow, {{.row = 3, .to = 0}})),
               HasSubstr("row 3 of 'w', which has 0 to 2"));
-  EXPECT_EQ(replica_.look_up("w", rows, to.first(4)).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(replica_.look_up("v", rows, to).code(), StatusCode::kNotFound);
+  EXPECT_EQ(look_up("w", DType::kFloat32, kRow, {{.row = -1, .to = 0}}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(look_up("w", DType::kFloat32, 4, {}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(look_up("w", DType::kInt32, kRow, {}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(look_up("v", DType::kFloat32, kRow, {}).code(), StatusCode::kNotFound);
+}
+
+TEST_F(ReplicaTest, RowsAreLookedUpWholeWhileTheyChange) {
+  constexpr int64_t kRows = 100;
+  constexpr int64_t kDim = 64;
+  constexpr int kEntries = 300;
+  const auto filled = [&](float with) {
+    return Tensor::of<float>(Shape{kRows, kDim}, std::vector<float>(kRows * kDim, with));
+  };
+  EntryWriter first = piece(0, 5, true);
+  first.put_value("w", 1, filled(0));
+  ASSERT_TRUE(apply(std::move(first)).ok());
+  std::atomic<bool> has_ended = false;
+  std::thread applying([&] {
+    std::vector<int64_t> rows(kRows);
+    std::iota(rows.begin(), rows.end(), 0);
+    for (int i = 0; i < kEntries; ++i) {
+      EntryWriter next = changes(static_cast<uint64_t>(5 + i));
+      const auto with = static_cast<float>(i + 1);
+      if (i % 10 == 9) {
+        next.put_gone("w", static_cast<uint64_t>(i / 10 + 1));
+        next.put_value("w", static_cast<uint64_t>(i / 10 + 2), filled(with));
+      } else if (i % 10 == 4) {
+        next.put_value("w", static_cast<uint64_t>(i / 10 + 1), filled(with));
+      } else {
+        put_rows(&next, filled(with), rows, static_cast<uint64_t>(i / 10 + 1));
+      }
+      EXPECT_TRUE(apply(std::move(next)).ok());
+    }
+    has_ended = true;
+  });
+  std::vector<Replica::Pick> picks;
+  for (size_t i = 0; i < kRows; ++i) picks.push_back({.row = static_cast<int64_t>(i), .to = i});
+  std::vector<float> got(kRows * kDim);
+  std::vector<float> seen(kRows);
+  bool is_last = false;
+  while (!std::exchange(is_last, has_ended.load())) {
+    const Status status = replica_.look_up("w", DType::kFloat32, kDim * sizeof(float), picks,
+                                           reinterpret_cast<std::byte*>(got.data()));
+    // Between its end and its next home it is not there.
+    if (status.code() == StatusCode::kNotFound) continue;
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t row = 0; row < kRows; ++row) {
+      const std::span<const float> is(got.data() + row * kDim, kDim);
+      ASSERT_EQ(std::ranges::count(is, is[0]), kDim) << "row " << row << " is mixed";
+      ASSERT_GE(is[0], seen[row]);
+      seen[row] = is[0];
+    }
+  }
+  applying.join();
+  EXPECT_EQ(seen, std::vector<float>(kRows, kEntries));
+}
+
+TEST_F(ReplicaTest, TellsOfVariablesAndWhenTheyChange) {
+  const auto told = [&] {
+    std::vector<std::string> out;
+    replica_.each_variable([&](const std::string& name, DType dtype, const Shape& shape) {
+      out.push_back(fmt::format("{} {} {}", name, tensor::name_of(dtype), shape.to_string()));
+    });
+    return out;
+  };
+  start();
+  const uint64_t version = replica_.variables_version();
+  EXPECT_THAT(told(), ElementsAre("w float32 [4,2]"));
+  EntryWriter rows = changes(5);
+  put_rows(&rows, ones(4), {1});
+  ASSERT_TRUE(apply(std::move(rows)).ok());
+  EXPECT_EQ(replica_.variables_version(), version);
+  EntryWriter gone = changes(6);
+  gone.put_gone("w", 1);
+  ASSERT_TRUE(apply(std::move(gone)).ok());
+  EXPECT_NE(replica_.variables_version(), version);
+  EXPECT_THAT(told(), ElementsAre());
+  start();
+  replica_.forget();
+  EXPECT_THAT(told(), ElementsAre());
+  EXPECT_FALSE(replica_.position(0).has_value());
 }
 
 TEST_F(ReplicaTest, TakesNoMoreMemoryThanItMay) {

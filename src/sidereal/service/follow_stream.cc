@@ -37,7 +37,9 @@ Status FollowStream::take(v1::FollowRequest* request) {
     const std::lock_guard lock(reader_mutex_);
     reader = reader_;
   }
-  if (reader != nullptr) reader->took(request->taken());
+  if (reader == nullptr) return {};
+  reader->took(request->taken());
+  if (request->mark() != 0) reader->ask(request->mark());
   return {};
 }
 
@@ -99,9 +101,10 @@ void FollowStream::give(const std::shared_ptr<const std::string>& bytes, uint64_
   put(std::move(reply));
 }
 
-void FollowStream::at(uint64_t end) {
+void FollowStream::at(uint64_t end, uint64_t mark) {
   v1::FollowReply reply;
   reply.set_end(end);
+  if (mark != 0) reply.set_mark(mark);
   put(std::move(reply));
 }
 

@@ -23,11 +23,11 @@ constexpr int kStreamsMax = 1024;
 }  // namespace
 
 std::unique_ptr<GrpcServer> GrpcServer::start(const std::vector<grpc::Service*>& services,
-                                              security::Listener* listener) {
+                                              security::Listener* listener, int message_bytes_max) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   for (grpc::Service* const service : services) builder.RegisterService(service);
-  builder.SetMaxReceiveMessageSize(1 << 30);
+  builder.SetMaxReceiveMessageSize(message_bytes_max);
   builder.SetMaxSendMessageSize(-1);
   grpc::ResourceQuota quota("sidereal");
   quota.SetMaxThreads(kThreadsMax);

@@ -18,9 +18,11 @@ namespace sidereal::service {
 class GrpcServer {
  public:
   /// Answers for `services`, which are borrowed, on connections of `listener`, and for health
-  /// checks. nullptr when gRPC does not start it.
+  /// checks; takes no longer messages than `message_bytes_max`. nullptr when gRPC does not start
+  /// it.
   static std::unique_ptr<GrpcServer> start(const std::vector<grpc::Service*>& services,
-                                           security::Listener* listener);
+                                           security::Listener* listener,
+                                           int message_bytes_max = 1 << 30);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

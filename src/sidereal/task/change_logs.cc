@@ -54,6 +54,9 @@ class LaneChanges::Reader final : public ChangesReader,
       self->lane->changes()->go_on(self.get());
     }));
   }
+  void ask(uint64_t mark) override {
+    static_cast<void>(lane->post([self = shared_from_this(), mark] { self->mark = mark; }));
+  }
   void cancel() override {
     static_cast<void>(lane->post([self = shared_from_this()] {
       self->lane->changes()->remove(self.get(), base::cancelled("nobody reads it any more"));
@@ -71,6 +74,7 @@ class LaneChanges::Reader final : public ChangesReader,
   uint64_t taken = 0;                        ///< so many were taken.
   int64_t heard = 0;                         ///< When the reader last said something;
   int64_t told = 0;                          ///< was last told something.
+  uint64_t mark = 0;                         ///< That it asked for and was not told.
   bool has_begun = false;
   bool has_told_end = false;  ///< And has not heard of it.
   bool goes_on = false;       ///< Soon.
@@ -224,10 +228,10 @@ void LaneChanges::cut() {
       }
       go_on(reader.get());
       if (!reader->has_begun || reader->has_ended || reader->has_told_end) continue;
-      if (now - reader->told < kTellEnd) continue;
+      if (reader->mark == 0 && now - reader->told < kTellEnd) continue;
       reader->has_told_end = true;
       reader->told = now;
-      reader->sink->at(open.log->end().cut);
+      reader->sink->at(open.log->end().cut, std::exchange(reader->mark, 0));
     }
   }
 }

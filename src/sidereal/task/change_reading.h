@@ -36,8 +36,9 @@ class ChangesSink {
   virtual void begun(uint64_t incarnation) = 0;
   /// An entry, or a piece of a snapshot; the log ends at cut `end` now.
   virtual void give(const std::shared_ptr<const std::string>& bytes, uint64_t end) = 0;
-  /// Nothing is new; the log ends at cut `end`.
-  virtual void at(uint64_t end) = 0;
+  /// Nothing is new; the log ends at cut `end`, which was made after the reader had asked for
+  /// `mark`, if that is not 0.
+  virtual void at(uint64_t end, uint64_t mark) = 0;
   /// The last call. kOutOfRange: the reader was too slow, and comes back with its position;
   /// kDeadlineExceeded: it has said nothing for kReaderSilenceNs; kNotFound: the group has ended.
   virtual void ended(const Status& status) = 0;
@@ -52,6 +53,8 @@ class ChangesReader {
   virtual ~ChangesReader() = default;
   /// It has taken so many bytes by now, of all that it was given.
   virtual void took(uint64_t bytes) = 0;
+  /// It wants to be told at() with this number after the next cut. Of several, the last one counts.
+  virtual void ask(uint64_t mark) = 0;
   /// It wants no more: the end comes, with kCancelled.
   virtual void cancel() = 0;
 };

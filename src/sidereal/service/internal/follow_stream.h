@@ -28,7 +28,7 @@ class FollowStream final
 
   void begun(uint64_t incarnation) override;
   void give(const std::shared_ptr<const std::string>& bytes, uint64_t end) override;
-  void at(uint64_t end) override;
+  void at(uint64_t end, uint64_t mark) override;
   void ended(const Status& status) override;
 
  private:
