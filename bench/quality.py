@@ -42,7 +42,7 @@ class Case:
     settings: tuple[str, ...]
     compute_dtype: str = "float32"
     protocol: str = "star_server"
-    synchronous: bool = False
+    consistency: str = "async"
     seeds: tuple[int, ...] = SEEDS
 
     @property
@@ -50,7 +50,7 @@ class Case:
         words = [self.model]
         words += ["bf16"] if self.compute_dtype != Case.compute_dtype else []
         words += [self.protocol] if self.protocol != Case.protocol else []
-        words += ["in step"] if self.synchronous else []
+        words += [self.consistency] if self.consistency != Case.consistency else []
         return " ".join(words)
 
 
@@ -68,11 +68,11 @@ MIXED_APART = 0.001
 #: And of one seed alone: asynchronous runs of one dtype differ by 0.0015 among themselves.
 MIXED_APART_ALONE = 0.002
 BEYOND = tuple(
-    replace(case, protocol=protocol, synchronous=synchronous, seeds=SEEDS[:1])
+    replace(case, protocol=protocol, consistency=consistency, seeds=SEEDS[:1])
     for case in CASES[1:]
-    for synchronous in (False, True)
+    for consistency in ("async", "sync")
     for protocol in PROTOCOLS
-    if synchronous or protocol != case.protocol
+    if consistency != case.consistency or protocol != case.protocol
 )
 CASES = (*CASES, replace(CASES[-1], compute_dtype="bfloat16"), *BEYOND)
 
@@ -98,7 +98,7 @@ def train(program: Path, data: Path, case: Case, seed: int) -> Result:
             "--format", "csv", "--label", "label", "--id-space", str(FRAPPE_IDS),
             "--model", case.model, "--optimizer", "adam", *case.settings,
             "--compute-dtype", case.compute_dtype, "--protocol", case.protocol,
-            *(["--sync"] if case.synchronous else []),
+            "--consistency", case.consistency,
             "--ps", "2", "--workers", "2", "--seed", str(seed),
         ]  # fmt: skip
         started = time.monotonic()

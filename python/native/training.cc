@@ -23,6 +23,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/cluster/protocol.h"
+#include "sidereal/config/consistency.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/features_file.h"
 #include "sidereal/data/statistics.h"
@@ -354,13 +355,19 @@ train::FitOptions batches_of(int64_t batch_size) {
 }
 
 void bind_trainer(nb::module_& m) {
+  m.def("consistency_forms", [] {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (const config::ConsistencyForm& one : config::consistency_forms()) {
+      out.emplace_back(one.form, one.doc);
+    }
+    return out;
+  });
   nb::class_<train::FitOptions>(m, "FitOptions", "How to train; see Model.fit().")
       .def(nb::init<>())
       .def_rw("batch_size", &train::FitOptions::batch_size)
       .def_rw("epochs", &train::FitOptions::epochs)
       .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
-      .def_rw("synchronous", &train::FitOptions::synchronous)
-      .def_rw("replicas_to_aggregate", &train::FitOptions::replicas_to_aggregate)
+      .def_rw("consistency", &train::FitOptions::consistency)
       .def_rw("compute_dtype", &train::FitOptions::compute_dtype)
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)

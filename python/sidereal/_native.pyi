@@ -939,8 +939,7 @@ class FitOptions:
     batch_size: int
     epochs: int
     steps_in_flight: int
-    synchronous: bool
-    replicas_to_aggregate: int
+    consistency: str
     compute_dtype: str
     record_losses: bool
     learning_rate_decay: float
@@ -982,6 +981,7 @@ def make_optimizer(
     clipnorm: float = 0.0,
     global_clipnorm: float = 0.0,
 ) -> Optimizer: ...
+def consistency_forms() -> list[tuple[str, str]]: ...
 def optimizer_names() -> list[str]: ...
 def model_names() -> list[str]: ...
 def build_model(

@@ -227,8 +227,7 @@ class Model:
         batch_size: int = 1024,
         shuffle: bool = True,
         steps_in_flight: int = 1,
-        synchronous: bool = False,
-        replicas_to_aggregate: int | None = None,
+        consistency: str = "async",
         compute_dtype: Any = "float32",
         learning_rate_decay: float = 1.0,
         patience: int = 0,
@@ -264,11 +263,14 @@ class Model:
         shuffle: the order of rows differs from epoch to epoch.
         steps_in_flight: 1: a step sees every push of its worker's step before; n: it may miss those
         of its n - 1 latest steps, and waits less. steps_max: per worker lane, 0: no limit.
-        synchronous: lanes of workers are replicas that train in step, as with TensorFlow's
-        SyncReplicasOptimizer: one update by the mean of what each found in a batch of its own, as
-        if by one with all their rows (FitResult.updates counts them). A replica whose data has
-        ended is not waited for. replicas_to_aggregate: gradients in a mean; those that come later
-        are dropped. None: of all replicas.
+        consistency: what the steps of a worker lane see of those of others. "async": each worker
+        lane updates the model by itself, whatever the others do, and waits for none. "sync": worker
+        lanes train in step: one update by the mean of a batch of each, as if by one lane with all
+        their rows (FitResult.updates counts them), as with TensorFlow's SyncReplicasOptimizer.
+        "sync(k of n)": the same; a step is over when k of the n worker lanes have given their
+        gradients, and what slower ones found is dropped. "bounded(s)": each worker lane updates the
+        model by itself, at most s + 1 steps ahead of the slowest: it may miss updates of the latest
+        s steps of others; bounded(0) is sync. A lane whose data has ended is not waited for.
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.
@@ -317,10 +319,6 @@ class Model:
             raise InvalidArgumentError(
                 f"steps_in_flight is {steps_in_flight}; it must be from 1 to 64"
             )
-        if replicas_to_aggregate is not None and replicas_to_aggregate < 1:
-            raise InvalidArgumentError(
-                f"replicas_to_aggregate is {replicas_to_aggregate}; it must be 1 or more"
-            )
         if on_ps_loss not in ("fail", "restore"):
             raise InvalidArgumentError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
         if take_over and not name:
@@ -360,8 +358,7 @@ class Model:
             options.batch_size = batch_size
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
-            options.synchronous = synchronous
-            options.replicas_to_aggregate = replicas_to_aggregate or 0
+            options.consistency = consistency
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience

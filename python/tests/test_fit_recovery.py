@@ -144,17 +144,21 @@ def test_the_model_is_the_one_that_nothing_has_disturbed(
     assert told.count("are trained again, 0 rows are lost") == 2
 
 
-def test_replicas_in_step_go_on_too(clusters: Clusters, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consistency", ["sync", "bounded(2)"])
+def test_replicas_that_wait_for_each_other_go_on_too(
+    clusters: Clusters, tmp_path: Path, consistency: str
+) -> None:
     cluster = clusters(ps=2, workers=2, on_ps_loss="restore")
     victims = Victims("worker 1", "ps 0")
     model = small_model()
     result = model.fit(
-        planted(2000), cluster=cluster, epochs=15, batch_size=16, verbose=False, synchronous=True,
-        checkpoint_dir=tmp_path, save_every="60steps", on_ps_loss="restore", on_progress=victims,
+        planted(2000), cluster=cluster, epochs=15, batch_size=16, verbose=False,
+        consistency=consistency, checkpoint_dir=tmp_path, save_every="60steps",
+        on_ps_loss="restore", on_progress=victims,
     )  # fmt: skip
     assert not victims.left and result.checkpoints.recoveries == 2
     assert result.rows == 30_000
-    assert result.updates == result.steps // 2
+    assert result.updates == result.steps // (2 if consistency == "sync" else 1)
     assert model.evaluate(planted(2000, seed=1)).auc > 0.8
 
 

@@ -29,7 +29,7 @@ ENDLESS = textwrap.dedent("""
     data = sr.data.synthetic(rows=20_000_000, vocabulary_max=1000)
     model = sr.models.build("deepfm", data, hidden=[8], embedding_dim=4)
     model.fit(data, cluster=sr.RemoteCluster(json.loads(sys.argv[1])), verbose=False,
-              synchronous=sys.argv[2] == "in step", on_progress=lambda _: print(flush=True))
+              consistency=sys.argv[2], on_progress=lambda _: print(flush=True))
 """)
 
 
@@ -79,7 +79,7 @@ def test_jobs_leave_no_memory_handle_thread_or_file_behind(
     before.check(target)
 
 
-@pytest.mark.parametrize("how", ["asynchronously", "in step"])
+@pytest.mark.parametrize("how", ["async", "sync", "bounded(1)"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_fit_whose_program_is_killed_leaves_nothing_behind(
     processes: Processes, protocol: str, how: str

@@ -514,14 +514,14 @@ def test_a_model_refuses_what_it_cannot_do() -> None:
 _SCHEDULE = sr.optimizers.schedules.CosineDecay(0.5, 20, alpha=0.1)
 
 
-@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
 @pytest.mark.parametrize(
     "arguments",
     [{"clipvalue": 0.01}, {"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"schedule": _SCHEDULE}],
     ids=lambda arguments: next(iter(arguments)),
 )
 def test_a_model_clips_and_follows_schedules_as_variables_of_the_process_do(
-    arguments: dict[str, Any], synchronous: bool
+    arguments: dict[str, Any], consistency: str
 ) -> None:
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 6, (64, 3))
@@ -542,7 +542,7 @@ def test_a_model_clips_and_follows_schedules_as_variables_of_the_process_do(
         variables = {name: sr.Variable(model.get_variable(name)) for name in names}
         model.fit(
             {"ids": ids, "y": y}, batch_size=8, epochs=2, shuffle=False, verbose=False,
-            synchronous=synchronous,
+            consistency=consistency,
         )  # fmt: skip
         got = {name: model.get_variable(name) for name in names}
 

@@ -536,9 +536,9 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
 def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
-    protocol: str, synchronous: bool
+    protocol: str, consistency: str
 ) -> None:
     model = sr.Model(seed=1)
     x, y = model.input("x", sr.float32, (3,)), model.input("y", sr.float32)
@@ -568,7 +568,7 @@ def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
         ps=2, workers=1, worker_lanes=1, in_process=True, protocol=protocol
     ) as cluster:
         model.fit(
-            data, cluster=cluster, epochs=20, batch_size=32, verbose=False, synchronous=synchronous
+            data, cluster=cluster, epochs=20, batch_size=32, verbose=False, consistency=consistency
         )
         told = model.predict({"x": np.eye(3), "asked": np.array([32, 16, 7])})
     np.testing.assert_array_equal(told[:, 1], [40, 20, 0])
@@ -587,9 +587,9 @@ class Line(layers.Layer):
         return sr.cast(score + sr.cast(self.shift, sr.float64), sr.float32)
 
 
-@pytest.mark.parametrize("synchronous", [False, True])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
-def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchronous: bool) -> None:
+def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, consistency: str) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(64, 3)).astype(np.float32)
     y = (x @ [1.0, -2.0, 0.5]).astype(np.float32)
@@ -607,7 +607,7 @@ def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, synchrono
         wanted = sr.Variable(model.get_variable("line/wide"))
         model.fit(
             {"x": x, "y": y}, epochs=5, batch_size=16, shuffle=False, verbose=False,
-            synchronous=synchronous,
+            consistency=consistency,
         )  # fmt: skip
         got = model.get_variable("line/wide")
         assert got.dtype == np.float64
@@ -633,18 +633,21 @@ def test_replicas_in_step_are_one_with_all_their_rows() -> None:
         with sr.LocalCluster(ps=2, workers=workers, in_process=True) as cluster:
             result = model.fit(
                 data, cluster=cluster, batch_size=batch_size, shuffle=False, verbose=False,
-                synchronous=workers > 1,
+                consistency="sync" if workers > 1 else "async",
             )  # fmt: skip
             assert (result.steps, result.updates) == (10 * workers, 10)
             tables.append(model.get_variable(model.variables()[0].name))
             if workers > 1:
                 with pytest.raises(errors.InvalidArgumentError, match="2 replicas"):
-                    model.fit(data, synchronous=True, replicas_to_aggregate=3, verbose=False)
+                    model.fit(data, consistency="sync(2 of 3)", verbose=False)
     np.testing.assert_allclose(tables[0], tables[1], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("consistency", ["sync", "bounded(1)"])
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
-def test_a_worker_killed_in_step_is_named(protocol: str) -> None:
+def test_a_worker_killed_while_another_waits_for_it_is_named(
+    protocol: str, consistency: str
+) -> None:
     with sr.LocalCluster(ps=1, workers=2, protocol=protocol) as cluster:
         victim = next(
             pid
@@ -658,7 +661,7 @@ def test_a_worker_killed_in_step_is_named(protocol: str) -> None:
 
         with pytest.raises(errors.UnavailableError, match="/job:worker/task:1"):
             endless_model().fit(
-                ENDLESS, cluster=cluster, batch_size=64, synchronous=True, verbose=False,
+                ENDLESS, cluster=cluster, batch_size=64, consistency=consistency, verbose=False,
                 on_progress=kill,
             )  # fmt: skip
 

@@ -12,6 +12,7 @@
 #include "sidereal/resources/accumulator.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/queue.h"
+#include "sidereal/resources/step_barrier.h"
 #include "sidereal/resources/table.h"
 #include "sidereal/resources/variable.h"
 #include "sidereal/tensor/dispatch.h"
@@ -187,6 +188,11 @@ void make_resources(resources::Manager* manager) {
   static_cast<void>(manager->find_or_create<resources::Accumulator>("s", [] {
     return *resources::Accumulator::make(
         {.name = "s", .shape = Shape::unknown_rank(), .sparse = true});
+  }));
+  static_cast<void>(manager->find_or_create<resources::StepBarrier>("w", [] {
+    auto made = resources::StepBarrier::make("w");
+    SR_CHECK(made->restart(0, 0, {"one", "other"}).ok(), "a barrier of two");
+    return made;
   }));
   static_cast<void>(manager->find_or_create<resources::Table>(
       "t", [] { return *resources::Table::make({.name = "t", .value = DType::kFloat32}); }));

@@ -223,6 +223,7 @@ std::vector<Example> make_resources() {
   named["shared_name"] = std::string("new");
   const Tensor keys = i64({1, 5});
   const Tensor one = Tensor::scalar<int64_t>(1);
+  const Tensor texts = Tensor::strings(Shape{2}, std::vector<std::string>{"one", "other"});
   return {{"Accumulator", named, {}, {kText}},
           {"AccumulatorApply", {}, {handle("a"), one, f32({2})}, {DType::kBool}},
           {"AccumulatorSetGlobalStep", {}, {handle("a"), one}, {DType::kBool}},
@@ -230,6 +231,11 @@ std::vector<Example> make_resources() {
           {"AccumulatorRestart", {}, {handle("a"), one, one}, {DType::kBool}},
           {"AccumulatorLeave", {}, {handle("a"), one}, {DType::kBool}},
           {"AccumulatorTake", component, {handle("a"), one}, {kF32}},
+          {"StepBarrier", {{"shared_name", std::string("new barrier")}}, {}, {kText}},
+          {"StepBarrierRestart", {}, {handle("w"), one, one, texts}, {DType::kBool}},
+          {"StepBarrierAwait", {}, {handle("w"), one}, {kI64}},
+          {"StepBarrierAdvance", {}, {handle("w"), one}, {DType::kBool}},
+          {"StepBarrierLeave", {}, {handle("w"), one, one}, {DType::kBool}},
           {"QueueEnqueue", {}, {handle("q"), f32({2})}, {DType::kBool}},
           {"QueueDequeue", component, {handle("q")}, {kF32}},
           {"QueueIsClosed", {}, {handle("q")}, {DType::kBool}},

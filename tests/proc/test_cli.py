@@ -273,10 +273,12 @@ def test_a_killed_task_ends_everything_and_is_named(endless, task):
     assert seconds < LOST_S
 
 
+@pytest.mark.parametrize("consistency", ["sync", "bounded(2)"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_worker_killed_in_step_ends_everything_and_is_named(launch, clicks, protocol):
+def test_a_worker_killed_while_others_wait_for_it_ends_everything_and_is_named(
+        launch, clicks, protocol, consistency):
     launcher = launch("train", "--data", clicks[0], *SMALL, "--epochs", "1000000", "--ps", "2",
-                      "--workers", "2", "--sync", "--protocol", protocol)
+                      "--workers", "2", "--consistency", consistency, "--protocol", protocol)
     launcher.wait_for_progress(4)
     task = "/job:worker/task:1"
     os.kill(launcher.tasks[task], signal.SIGKILL)
@@ -290,16 +292,19 @@ def test_a_worker_killed_in_step_ends_everything_and_is_named(launch, clicks, pr
 
 def test_in_step_worker_lanes_make_one_update_of_a_batch_each(run, clicks, tmp_path):
     result = tmp_path / "result.json"
-    done = run("train", "--data", clicks[0], *SMALL, "--workers", "2", "--sync",
+    done = run("train", "--data", clicks[0], *SMALL, "--workers", "2", "--consistency", "sync",
                "--json", result)
     assert done.returncode == 0, done.stderr
     figures = json.loads(result.read_text())
-    assert figures["config"]["synchronous"] is True
+    assert figures["config"]["consistency"] == "sync"
     assert figures["updates"] < figures["steps"] <= 2 * figures["updates"]
-    assert "needs --sync" in error_of(
-        run("train", "--data", clicks[0], *SMALL, "--replicas-to-aggregate", "2"))
-    assert "--steps-in-flight 1" in error_of(
-        run("train", "--data", clicks[0], *SMALL, "--sync", "--steps-in-flight", "2"))
+    for consistency, more, message in (
+        ("hybrid", (), "async, sync, sync(k of n), bounded(s)"),
+        ("sync(1 of 2)", (), "the cluster has 1 replicas"),
+        ("sync", ("--steps-in-flight", "2"), "steps_in_flight is 2"),
+    ):
+        assert message in error_of(run("train", "--data", clicks[0], *SMALL,
+                                       "--consistency", consistency, *more))
 
 
 def test_a_killed_launcher_leaves_no_process_behind(endless):

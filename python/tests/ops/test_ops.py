@@ -52,6 +52,11 @@ INTERNAL = {
         "has state that is shared by name: see test_resources.py",
     ),
     **dict.fromkeys(
+        ("StepBarrier", "StepBarrierRestart", "StepBarrierAwait", "StepBarrierAdvance",
+         "StepBarrierLeave"),
+        "of replicas that wait for each other; run by the tests of bounded staleness",
+    ),
+    **dict.fromkeys(
         ("Variable", "VariableRead", "VariableGather", "VariableIsInitialized", "VariableAssign",
          "VariableAssignAdd", "VariableAssignSub", "VariableScatterAdd", "VariableScatterSub",
          "VariableScatterUpdate", "VariableUpdateDense", "VariableUpdateNorms",

@@ -11,6 +11,7 @@
 #include "sidereal/cli/data_options.h"
 #include "sidereal/cli/option_kinds.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/config/consistency.h"
 #include "sidereal/data/table_formats.h"
 #include "sidereal/service/job.h"
 
@@ -79,6 +80,13 @@ Status read_trace_steps(const std::string& text, train::FitOptions* fit) {
       text);
 }
 
+/// Before anything starts; running servers are asked how many lanes they have.
+Status check_consistency(const TrainArguments& a) {
+  SR_ASSIGN_OR_RETURN(const config::Consistency mode, config::parse_consistency(a.consistency));
+  if (!a.cluster.empty()) return {};
+  return config::check_consistency(mode, int64_t{a.workers} * a.worker_lanes, a.steps_in_flight);
+}
+
 /// What is done with the figures of validation data.
 Status plan_validation(const TrainArguments& a, TrainingJob* job) {
   const bool has_valid = job->valid.has_value();
@@ -109,15 +117,8 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.epochs = a.epochs;
   job->fit.steps_max = a.steps_max;
   job->fit.steps_in_flight = a.steps_in_flight;
-  job->fit.synchronous = a.sync;
-  job->fit.replicas_to_aggregate = a.replicas_to_aggregate;
-  if (a.sync && a.steps_in_flight != 1) {
-    return base::invalid_argument(
-        "--sync takes --steps-in-flight 1: the next step begins when the one before has ended");
-  }
-  if (!a.sync && a.replicas_to_aggregate != 0) {
-    return base::invalid_argument("--replicas-to-aggregate needs --sync");
-  }
+  job->fit.consistency = a.consistency;
+  SR_RETURN_IF_ERROR(base::with_context(check_consistency(a), "--consistency"));
   job->fit.compute_dtype = a.compute_dtype;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
@@ -264,14 +265,12 @@ void add_training_options(CLI::App* command, TrainArguments* a) {
                             "updates of the one before"),
         1, 64)
       ->group(group);
-  command
-      ->add_flag("--sync", a->sync,
-                 "worker lanes train in step: one update by the mean of a batch of each")
-      ->group(group);
-  whole(command->add_option("--replicas-to-aggregate", a->replicas_to_aggregate,
-                            "--sync: worker lanes in a mean; what slower ones found is dropped "
-                            "(0: all)"),
-        0, 1 << 20)
+  std::string consistencies = "what the steps of a worker lane see of those of others";
+  for (const config::ConsistencyForm& one : config::consistency_forms()) {
+    consistencies += fmt::format("; {}: {}", one.form, one.doc);
+  }
+  command->add_option("--consistency", a->consistency, consistencies)
+      ->type_name("MODE")
       ->group(group);
   real(command->add_option("--lr-decay", a->lr_decay,
                            "the learning rate is multiplied by this after each epoch"),

@@ -71,8 +71,7 @@ struct TrainArguments {
   int64_t epochs = 1;
   int64_t steps_max = 0;
   int64_t steps_in_flight = 1;
-  bool sync = false;
-  int64_t replicas_to_aggregate = 0;
+  std::string consistency = "async";
   std::string compute_dtype = "float32";
   double lr_decay = 1;
   int64_t patience = 0;

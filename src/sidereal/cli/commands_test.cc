@@ -26,28 +26,20 @@ TEST(Commands, EverySubcommandHasHelp) {
 
 TEST(Commands, TheHelpOfTrainNamesEveryOptionWithItsDefault) {
   const std::string help = parse({"train", "--help"}).out;
-  for (const char* option : {"--data",         "--valid",
-                             "--test",         "--format",
-                             "--label",        "--numeric",
-                             "--categorical",  "--delimiter",
-                             "--hash-buckets", "--id-space",
-                             "--bad-rows",     "--shuffle-rows",
-                             "--model",        "--embedding-dim",
-                             "--hidden",       "--dropout",
-                             "--cross-layers", "--l2-embedding",
-                             "--l2-linear",    "--l2-dense",
-                             "--optimizer",    "--lr",
-                             "--lr-decay",     "--batch-size",
-                             "--epochs",       "--steps-in-flight",
-                             "--sync",         "--replicas-to-aggregate",
-                             "--patience",     "--restore-best",
-                             "--warmup-steps", "--metrics-by",
-                             "--config",       "--seed",
-                             "--ps",           "--workers",
-                             "--ps-lanes",     "--worker-lanes",
-                             "--protocol",     "--cluster",
-                             "--json",         "--losses",
-                             "--quiet"}) {
+  for (const char* option : {"--data",         "--valid",           "--test",
+                             "--format",       "--label",           "--numeric",
+                             "--categorical",  "--delimiter",       "--hash-buckets",
+                             "--id-space",     "--bad-rows",        "--shuffle-rows",
+                             "--model",        "--embedding-dim",   "--hidden",
+                             "--dropout",      "--cross-layers",    "--l2-embedding",
+                             "--l2-linear",    "--l2-dense",        "--optimizer",
+                             "--lr",           "--lr-decay",        "--batch-size",
+                             "--epochs",       "--steps-in-flight", "--consistency",
+                             "--patience",     "--restore-best",    "--warmup-steps",
+                             "--metrics-by",   "--config",          "--seed",
+                             "--ps",           "--workers",         "--ps-lanes",
+                             "--worker-lanes", "--protocol",        "--cluster",
+                             "--json",         "--losses",          "--quiet"}) {
     EXPECT_THAT(help, HasSubstr(option));
   }
   EXPECT_THAT(help, HasSubstr("=1024"));
@@ -150,7 +142,7 @@ TEST(Commands, OptionsAreATableForCompletions) {
   EXPECT_THAT(protocol["choices"], ::testing::Contains("star_server_lite"));
   EXPECT_EQ(named(train["options"], "--json")["value"], "FILE");
   EXPECT_TRUE(named(train["options"], "--json")["choices"].empty());
-  EXPECT_EQ(named(train["options"], "--sync")["value"], "");
+  EXPECT_EQ(named(train["options"], "--take-over")["value"], "");
   EXPECT_TRUE(named(named(table["commands"], "serve")["options"], "--lifeline-fd").is_null());
   EXPECT_FALSE(named(named(table["commands"], "ckpt")["commands"], "ls").is_null());
 }

@@ -29,6 +29,7 @@ class ConfigFile : public ::testing::Test {
     add_data_options(command_, &arguments_);
     add_model_options(command_, &arguments_);
     add_training_options(command_, &arguments_);
+    add_cluster_options(command_, &arguments_);
     add_output_options(command_, &arguments_);
     add_config_option(command_);
   }
@@ -62,17 +63,18 @@ class ConfigFile : public ::testing::Test {
 
 TEST_F(ConfigFile, SaysWhatACommandLineWouldSay) {
   const auto got = words(
-      "# Comment\ndata = ['a.csv', 'b.csv']\nepochs = 3\nlr = 0.5\nhidden = [8, 4]\nsync = true\n"
+      "# Comment\ndata = ['a.csv', 'b.csv']\nepochs = 3\nlr = 0.5\nhidden = [8, 4]\ninsecure = "
+      "true\n"
       "model = \"lr\"\nweight = \"\"\nquiet = false\n\n[run]\nhow = 'done'\n[run.last]\nauc = 1\n");
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_THAT(*got, ElementsAre("train", "--data=a.csv", "--data=b.csv", "--epochs=3", "--lr=0.5",
-                                "--hidden=8,4", "--sync", "--model=lr", "--quiet=false"));
+                                "--hidden=8,4", "--insecure", "--model=lr", "--quiet=false"));
   parse_words(*got);
   EXPECT_THAT(arguments_.data, ElementsAre("a.csv", "b.csv"));
   EXPECT_EQ(arguments_.epochs, 3);
   EXPECT_EQ(arguments_.learning_rate, 0.5);
   EXPECT_EQ(arguments_.hidden, "8,4");
-  EXPECT_TRUE(arguments_.sync);
+  EXPECT_TRUE(arguments_.security.insecure);
   EXPECT_FALSE(arguments_.quiet);
 }
 
@@ -91,14 +93,14 @@ TEST_F(ConfigFile, ErrorsHaveFileAndLine) {
               AllOf(HasSubstr("some.toml:3: "), HasSubstr("no option 'batch-sise'"),
                     HasSubstr("did you mean batch-size?")));
   EXPECT_THAT(error("epochs = 1\nepochs = 2\n"), HasSubstr("some.toml:2: "));
-  EXPECT_THAT(error("epochs = 1\nsync = 'yes'\n"),
+  EXPECT_THAT(error("epochs = 1\ninsecure = 'yes'\n"),
               AllOf(HasSubstr("some.toml:2: "), HasSubstr("true or false")));
   EXPECT_THAT(error("epochs = true\n"), AllOf(HasSubstr("some.toml:1: "), HasSubstr("(N)")));
   EXPECT_THAT(error("epochs = [1, 2]\n"), HasSubstr("takes one value"));
   EXPECT_THAT(error("config = 'other.toml'\n"), HasSubstr("no option 'config'"));
   EXPECT_THAT(error("\n[model]\nkind = 'lr'\n"), HasSubstr("some.toml:2: "));
-  EXPECT_THAT(error("data = ['a',\n'lr = 1',\n'sync = 1']\nsync = 1\n"),
-              HasSubstr("some.toml:4: 'sync'"));
+  EXPECT_THAT(error("data = ['a',\n'lr = 1',\n'insecure = 1']\ninsecure = 1\n"),
+              HasSubstr("some.toml:4: 'insecure'"));
   EXPECT_THAT(error("'sy\\nc' = 1\nlr = [1, 2]\n"), HasSubstr("some.toml:1: "));
   const auto none = with_config(app_, {"train", "--config", folder_ + "/none.toml"}, &places_);
   EXPECT_THAT(base::message_of(none.status()), HasSubstr("none.toml: "));
@@ -111,8 +113,7 @@ TEST_F(ConfigFile, ValuesThatTheCommandRefusesHaveFileAndLineToo) {
   const Parsed refused = parse({"train", "--config", path});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.error, AllOf(HasSubstr("some.toml:2: "), HasSubstr("gpt")));
-  const std::string text =
-      write("data = '/dev/null'\nreplicas-to-aggregate = 3\nformat = 'criteo'\n");
+  const std::string text = write("data = '/dev/null'\nconsistency = 'hybrid'\nformat = 'criteo'\n");
   const Parsed taken = parse({"train", "--config", text});
   ASSERT_TRUE(taken.action) << taken.error;
 }
@@ -131,13 +132,13 @@ TEST_F(ConfigFile, ErrorsOfOtherOptionsHaveNoPlace) {
 
 TEST_F(ConfigFile, AllThatWasAskedIsAFileAgain) {
   parse_words({"train", "--data", "a b.csv", "--data", "c\".csv", "--lr", "0.25", "--hidden", "8,4",
-               "--sync", "--optimizer-param", "beta_1=0.8"});
+               "--insecure", "--optimizer-param", "beta_1=0.8"});
   std::string text;
   for (const AskedOption& one : asked_options(*command_)) {
     EXPECT_NE(one.name, "config");
     if (!one.value.is_null()) text += one.name + " = " + toml_value(one.value) + "\n";
   }
-  EXPECT_THAT(text, AllOf(HasSubstr("epochs = 1\n"), HasSubstr("sync = true\n"),
+  EXPECT_THAT(text, AllOf(HasSubstr("epochs = 1\n"), HasSubstr("insecure = true\n"),
                           HasSubstr("lr = 0.25\n"), HasSubstr("quiet = false\n"),
                           HasSubstr("dropout = 0\n"), HasSubstr("patience = 0\n")));
   const TrainArguments before = arguments_;
@@ -150,7 +151,7 @@ TEST_F(ConfigFile, AllThatWasAskedIsAFileAgain) {
   EXPECT_EQ(arguments_.learning_rate, before.learning_rate);
   EXPECT_EQ(arguments_.hidden, before.hidden);
   EXPECT_EQ(arguments_.optimizer_parameters, before.optimizer_parameters);
-  EXPECT_TRUE(arguments_.sync);
+  EXPECT_TRUE(arguments_.security.insecure);
   EXPECT_THAT(arguments_.valid, IsEmpty());
 }
 

@@ -9,6 +9,7 @@
 #include "sidereal/partition/by_device.h"
 #include "sidereal/program/compile.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/resources/step_barrier.h"
 
 // Programs in which an instruction that must wait holds up only those that need it.
 namespace sidereal::exec {
@@ -190,6 +191,25 @@ TEST_F(Parking, what_an_edge_puts_behind_waits_too) {
   EXPECT_EQ(step->waits_for(), "1 elements of queue 'q' (0 elements)");
   EXPECT_FALSE(step->waits_for_messages());
   step->end();
+}
+
+TEST_F(Parking, what_waits_at_a_barrier_says_for_whom) {
+  const auto one = [this](int64_t value) {
+    return b_.add("Const", {}, {{"value", Tensor::scalar(value)}});
+  };
+  const auto barrier = *manager_.find_or_create<resources::StepBarrier>(
+      "b", [] { return resources::StepBarrier::make("b"); });
+  ASSERT_TRUE(barrier->restart(4, 0, {"w0", "w1"}).ok());
+  ASSERT_TRUE(barrier->advance(4).ok());
+  const Output handle = b_.add("StepBarrier", {}, {{"shared_name", std::string("b")}});
+  Step* const step = begin({b_.add("StepBarrierAwait", {handle, one(4)})});
+  ASSERT_TRUE(run(step).ok());
+  EXPECT_EQ(step->waits_for(), "barrier 'b', where w1 has ended 0 steps, for step 1 of w0");
+  ASSERT_TRUE(barrier->advance(5).ok());
+  const auto progress = run(step);
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  ASSERT_EQ(*progress, Step::Progress::kDone) << step->waits_for();
+  EXPECT_EQ(step->fetch(0).data<const int64_t>()[0], 1);
 }
 
 TEST_F(Parking, what_steps_share_is_told_of_before_messages) {

@@ -10,6 +10,7 @@
 #include "sidereal/kernels/rows.h"
 #include "sidereal/resources/accumulator.h"
 #include "sidereal/resources/queue.h"
+#include "sidereal/resources/step_barrier.h"
 #include "sidereal/resources/table.h"
 
 /// Kernels of what steps share by name. One that must wait keeps its ticket in the step and is run
@@ -48,6 +49,7 @@ using base::invalid_argument;
 using resources::Accumulator;
 using resources::Manager;
 using resources::Queue;
+using resources::StepBarrier;
 using resources::Table;
 using resources::Ticket;
 using tensor::DType;
@@ -295,6 +297,56 @@ void register_accumulator_kernels(KernelTable* table) {
              }));
 }
 
+// --- Barriers.
+
+Result<std::unique_ptr<Kernel>> step_barrier(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  SR_ASSIGN_OR_RETURN(const std::string name, key_of(bind));
+  return make_kernel([manager, name](KernelContext& c) -> Status {
+    SR_RETURN_IF_ERROR(
+        manager->find_or_create<StepBarrier>(name, [&name] { return StepBarrier::make(name); })
+            .status());
+    c.set_output(0, Tensor::strings(Shape(), std::vector<std::string>{name}));
+    return {};
+  });
+}
+
+Status restart_barrier(StepBarrier& barrier, KernelContext& c) {
+  SR_ASSIGN_OR_RETURN(const int64_t first, integer(c, 1));
+  SR_ASSIGN_OR_RETURN(const int64_t bound, integer(c, 2));
+  const auto names = c.in<std::string_view>(3);
+  return barrier.restart(first, bound, {names.begin(), names.end()});
+}
+
+Result<std::unique_ptr<Kernel>> await_barrier(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  return make_kernel([manager](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<StepBarrier> found,
+                        find_resource<StepBarrier>(c, 0, *manager));
+    SR_ASSIGN_OR_RETURN(const int64_t replica, integer(c, 1));
+    return run_request(
+        c, manager, [&] { return found->await(replica); },
+        [&] { return found->describe(replica); });
+  });
+}
+
+void register_barrier_kernels(KernelTable* table) {
+  table->add("StepBarrier", with_arity(0, 0, 1, with_outputs({DType::kString}, step_barrier)));
+  table->add("StepBarrierRestart", does<StepBarrier>(4, restart_barrier));
+  table->add("StepBarrierAwait", with_arity(2, 2, 1, with_outputs({DType::kInt64}, await_barrier)));
+  table->add("StepBarrierAdvance",
+             does<StepBarrier>(2, [](StepBarrier& barrier, KernelContext& c) -> Status {
+               SR_ASSIGN_OR_RETURN(const int64_t replica, integer(c, 1));
+               return barrier.advance(replica);
+             }));
+  table->add("StepBarrierLeave",
+             does<StepBarrier>(3, [](StepBarrier& barrier, KernelContext& c) -> Status {
+               SR_ASSIGN_OR_RETURN(const int64_t replica, integer(c, 1));
+               SR_ASSIGN_OR_RETURN(const int64_t steps, integer(c, 2));
+               return barrier.leave(replica, steps);
+             }));
+}
+
 // --- Tables.
 
 Result<std::unique_ptr<Kernel>> mutable_table(const BindContext& bind) {
@@ -428,6 +480,7 @@ void register_resource_kernels(KernelTable* table) {
   table->add("DestroyResource", with_arity(1, 1, 1, with_outputs({DType::kBool}, destroy)));
   register_queue_kernels(table);
   register_accumulator_kernels(table);
+  register_barrier_kernels(table);
   table->add("TableInsert", does<Table>(3, [](Table& t, KernelContext& c) {
                return t.insert(c.input(1), c.input(2));
              }));

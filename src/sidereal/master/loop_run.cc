@@ -33,6 +33,7 @@ Status in_range(const char* what, int64_t value, int64_t low, int64_t high) {
 
 Status check_loop(const task::LoopOptions& options) {
   constexpr int64_t kMost = int64_t{1} << 40;
+  constexpr int64_t kReplicaMost = int64_t{1} << 60;
   SR_RETURN_IF_ERROR(in_range("batch_size", options.batch_size, 1, kBatchMax));
   SR_RETURN_IF_ERROR(in_range("first_epoch", options.first_epoch, 0, kEpochsMax));
   SR_RETURN_IF_ERROR(
@@ -50,6 +51,7 @@ Status check_loop(const task::LoopOptions& options) {
   SR_RETURN_IF_ERROR(in_range("steps_in_flight", options.steps_in_flight, 1, kStepsInFlightMax));
   SR_RETURN_IF_ERROR(in_range("lanes", options.lanes, 0, task::Task::kLanesMax));
   SR_RETURN_IF_ERROR(in_range("first_step", static_cast<int64_t>(options.first_step), 0, kMost));
+  SR_RETURN_IF_ERROR(in_range("first_replica", options.first_replica, 0, kReplicaMost));
   SR_RETURN_IF_ERROR(in_range("trace_process", options.trace_process, 1, 1 << 30));
   SR_RETURN_IF_ERROR(in_range("auc_fetch", options.auc_fetch, -1,
                               static_cast<int64_t>(options.fetches.size()) - 1));
@@ -186,6 +188,9 @@ task::TaskLoopOptions LoopRun::options_of(size_t index, size_t count, bool in_or
   out.fetches = options_.fetches;
   for (const auto& [feed, column] : options_.columns) out.columns.push_back(column);
   for (const auto& [feed, value] : options_.constants) out.constants.push_back(value);
+  if (!options_.replica.empty()) {
+    out.constants.push_back(tensor::Tensor::scalar(options_.first_replica + i));
+  }
   out.kept_columns = options_.kept_columns;
   out.steps_in_flight = options_.steps_in_flight;
   out.in_order = in_order;

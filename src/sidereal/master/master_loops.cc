@@ -52,6 +52,7 @@ Status MasterSession::begin_loop(const std::shared_ptr<LoopRun>& loop) {
   StepCall call;
   for (const auto& [feed, column] : options.columns) call.feeds.push_back(feed);
   for (const auto& [feed, value] : options.constants) call.feeds.push_back(feed);
+  if (!options.replica.empty()) call.feeds.push_back(options.replica);
   for (const task::LoopFetch& fetch : options.fetches) call.fetches.push_back(fetch.name);
   call.targets = options.targets;
   const auto all = static_cast<size_t>(context_->task->lanes());

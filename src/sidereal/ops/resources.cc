@@ -97,6 +97,13 @@ Status infer_accumulator_restart(const InferContext& c) {
   return infer_accumulator_apply(c);
 }
 
+Status infer_barrier_restart(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_index(c, 2));
+  SR_RETURN_IF_ERROR(require_dtype(c, 3, DType::kString));
+  SR_RETURN_IF_ERROR(require_rank(c, 3, 1));
+  return infer_accumulator_apply(c);
+}
+
 Status infer_table_find(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   const Shape& keys = c.inputs[1].shape;
@@ -258,9 +265,8 @@ void register_iterators(OpRegistry* registry) {
 
 void register_destroy(OpRegistry* registry) {
   add(registry, "DestroyResource",
-      "Forgets the variable, iterator, queue, accumulator or table of a handle, and ends what "
-      "waits "
-      "for it. Whether there was one.",
+      "Forgets the variable, iterator, queue, accumulator, barrier or table of a handle, and ends "
+      "what waits for it. Whether there was one.",
       1, 1, {}, scalar_of_handle(DType::kBool));
 }
 
@@ -301,6 +307,25 @@ void register_accumulators(OpRegistry* registry) {
       2, {}, infer_accumulator_apply);
 }
 
+void register_barriers(OpRegistry* registry) {
+  add(registry, "StepBarrier",
+      "The handle of the barrier of this name, which is made when there is none.", 0, 0,
+      {kSharedName, kContainer}, infer_handle);
+  add(registry, "StepBarrierRestart",
+      "(handle, first, bound, names): ends what waits; replicas have these names, numbers from "
+      "`first` on, and no step behind them. True.",
+      4, 4, {}, infer_barrier_restart);
+  add(registry, "StepBarrierAwait",
+      "(handle, replica): waits until each replica that trains yet has at most `bound` steps fewer "
+      "behind it; the number of the replica's next step, int64.",
+      2, 2, {}, infer_accumulator_await);
+  add(registry, "StepBarrierAdvance", "(handle, replica): it has ended a step. True.", 2, 2, {},
+      infer_accumulator_apply);
+  add(registry, "StepBarrierLeave",
+      "(handle, replica, steps): when it has ended so many it is not waited for. True.", 3, 3, {},
+      infer_accumulator_restart);
+}
+
 void register_tables(OpRegistry* registry) {
   add(registry, "MutableTable",
       "The handle of the table of this name, which is made when there is none. Components: keys, "
@@ -332,6 +357,7 @@ void register_resources(OpRegistry* registry) {
   register_iterators(registry);
   register_destroy(registry);
   register_accumulators(registry);
+  register_barriers(registry);
   register_tables(registry);
   registry->add(
       {.name = "HostFunction",

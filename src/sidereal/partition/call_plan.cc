@@ -99,7 +99,8 @@ std::vector<bool> find_behind_waits(const CallRegion& region) {
 }  // namespace
 
 bool makes_handle(std::string_view op) {
-  return op == "Variable" || op == "Queue" || op == "Accumulator" || op == "MutableTable";
+  return op == "Variable" || op == "Queue" || op == "Accumulator" || op == "StepBarrier" ||
+         op == "MutableTable";
 }
 
 std::vector<NodeId> CallRegion::order_of(NodeId id) const {

@@ -8,7 +8,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/tensor/tensor.h"
 
-/// What waits at a queue or an accumulator.
+/// What waits at a queue, an accumulator or a barrier.
 namespace sidereal::resources {
 
 using Tuple = std::vector<tensor::Tensor>;

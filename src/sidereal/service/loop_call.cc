@@ -69,8 +69,8 @@ Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted
 
 void LoopCall::tell(std::deque<News> news) {
   for (News& one : news) {
-    if (one.is_lane_end) {
-      if (observer_.on_lane_end) observer_.on_lane_end();
+    if (one.ended_lane.has_value()) {
+      if (observer_.on_lane_end) observer_.on_lane_end(*one.ended_lane);
       continue;
     }
     if (!one.is_progress) {
@@ -142,7 +142,7 @@ Status LoopCall::take_progress(const v1::LoopProgress& progress) {
     changed_.notify_all();
   }
   if (progress.is_last()) {
-    news_.emplace_back().is_lane_end = true;
+    news_.emplace_back().ended_lane = progress.lane();
     changed_.notify_all();
   }
   return {};

@@ -43,6 +43,8 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
   head->set_step_timeout_ms(options.step_timeout.count());
   head->set_data_timeout_ms(options.data_timeout.count());
   head->set_goes_on(options.goes_on);
+  head->set_replica(options.replica);
+  head->set_first_replica(options.first_replica);
   for (const task::LoopPass& pass : options.started) {
     v1::LoopPass* const out = head->add_started();
     out->set_lane(pass.lane);
@@ -92,6 +94,8 @@ Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
     out.data_timeout = std::chrono::milliseconds(head.data_timeout_ms());
   }
   out.goes_on = head.goes_on();
+  out.replica = head.replica();
+  out.first_replica = head.first_replica();
   for (const v1::LoopPass& pass : head.started()) {
     out.started.push_back({.lane = pass.lane(),
                            .epoch = pass.epoch(),

@@ -33,6 +33,18 @@ TEST(LoopProgress, OfPassesThatALoopDoesNotHaveIsRefused) {
   EXPECT_FALSE(is_taken(std::numeric_limits<int64_t>::min(), 0, 1));
 }
 
+TEST(LoopOptions, TellWhichReplicasLanesAre) {
+  task::LoopOptions options;
+  options.replica = "replica";
+  options.first_replica = int64_t{3} << 32;
+  session::v1::LoopHead head;
+  to_proto(options, &head);
+  const auto read = from_proto(head);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->replica, options.replica);
+  EXPECT_EQ(read->first_replica, options.first_replica);
+}
+
 TEST(LoopProgress, OfLanesThatNoTaskHasIsRefused) {
   session::v1::LoopProgress progress;
   progress.set_lane(-1);

@@ -50,6 +50,10 @@ struct LoopOptions {
   std::vector<std::pair<std::string, std::string>> columns;
   /// Values of the graph that are the same in all steps.
   std::vector<std::pair<std::string, tensor::Tensor>> constants;
+  /// A value of the graph, int64 [], that is the number of a lane in its steps: those of lane i are
+  /// first_replica + i. "": none.
+  std::string replica;
+  int64_t first_replica = 0;
   /// Columns that come back with each step.
   std::vector<std::string> kept_columns;
   int64_t batch_size = 1024;
@@ -166,7 +170,7 @@ struct LoopObserver {
   /// Values of fetches kept as kEach, and of kept columns; those of a lane in the order of steps.
   std::function<void(LoopValues)> on_values;
   /// A lane has had its last step. Once for each, after all else that is told of it.
-  std::function<void()> on_lane_end;
+  std::function<void(int32_t lane)> on_lane_end;
   /// Asked several times a second: true ends the loop with kCancelled.
   std::function<bool()> is_cancelled;
 };

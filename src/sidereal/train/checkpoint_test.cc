@@ -246,7 +246,7 @@ TEST_P(ACheckpointOverOneProtocol, is_gone_on_from_by_other_workers_with_each_ro
 TEST_P(ACheckpointOverOneProtocol, of_replicas_in_step_is_gone_on_from_to_the_same_bits) {
   const Cluster how{.workers = 2};
   FitOptions in_step = options("6steps");
-  in_step.synchronous = true;
+  in_step.consistency = "sync";
   std::map<std::string, std::string> expected;
   {
     const Running run(how);

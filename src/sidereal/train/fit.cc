@@ -142,7 +142,7 @@ FitResult Fit::end() {
   result.steps = steps() - first_steps;
   result.rows = rows() - first_rows;
   result.rows_skipped = rows_skipped();
-  if (!options.synchronous) result.updates = result.steps;
+  if (!consistency.is_in_step()) result.updates = result.steps;
   return std::move(result);
 }
 

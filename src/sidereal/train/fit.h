@@ -8,6 +8,7 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
+#include "sidereal/config/consistency.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/trainer.h"
@@ -55,7 +56,8 @@ struct Fit {
   const data::DataSpec* const validation;
   CheckpointOptions checkpoints;  ///< After a loss it goes on from its own.
   FitResult result;
-  LoopGroup group;  ///< Counts all that is done, in vain too.
+  LoopGroup group;                  ///< Counts all that is done, in vain too.
+  config::Consistency consistency;  ///< FitOptions::consistency, read.
   /// The loss is one of probabilities: of a fair coin 0.69, whatever the data.
   bool is_binary = false;
   bool may_begin_anew = false;  ///< The model has its first values when the fit begins.

@@ -70,7 +70,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   is_cancelled_ = false;
   replicas_left_ = 0;
   chief_ended_ = !chief_.has_value();
-  chief_status_ = {};
+  beside_ = {};
   marks_.clear();
   std::vector<std::thread> threads;
   for (size_t i = 0; i < sessions_.size(); ++i) {
@@ -112,7 +112,11 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
     take(index, progress);
   };
   observer.is_cancelled = [this] { return is_cancelled_.load(); };
-  if (chief_.has_value()) observer.on_lane_end = [this] { lane_ended(); };
+  if (leave_) {
+    observer.on_lane_end = [this, index](int32_t lane) {
+      lane_ended(index, static_cast<size_t>(lane));
+    };
+  }
   if (on_outputs_) {
     observer.on_values = [this, index](task::LoopValues values) {
       const std::lock_guard lock(outputs_mutex_);
@@ -141,23 +145,26 @@ void LoopGroup::run_chief() {
   const std::lock_guard lock(mutex_);
   const bool is_end =
       result.status().code() == StatusCode::kOutOfRange && replicas_left_ == chief_->replicas;
-  if (!is_end && chief_status_.ok()) {
-    chief_status_ = result.ok() ? base::internal("the chief's loop ended before those of workers")
-                                : result.status();
+  if (!is_end && beside_.ok()) {
+    beside_ = result.ok() ? base::internal("the chief's loop ended before those of workers")
+                          : result.status();
   }
   chief_ended_ = true;
   changed_.notify_all();
 }
 
-void LoopGroup::lane_ended() {
+void LoopGroup::lane_ended(size_t worker, size_t lane) {
+  int64_t steps = 0;
   {
     const std::lock_guard lock(mutex_);
     ++replicas_left_;
+    const std::vector<task::LoopPosition>& positions = workers_[worker].positions;
+    if (lane < positions.size()) steps = positions[lane].steps;
   }
-  const Status left = chief_->session->run({}, chief_->leave).status();
+  const Status left = leave_(worker, lane, steps);
   if (left.ok()) return;
   const std::lock_guard lock(mutex_);
-  if (chief_status_.ok()) chief_status_ = left;
+  if (beside_.ok()) beside_ = left;
   changed_.notify_all();
 }
 
@@ -195,7 +202,7 @@ std::optional<Status> LoopGroup::wait_for_all() {
   {
     std::unique_lock lock(mutex_);
     const auto settled = [this] {
-      return !chief_status_.ok() ||
+      return !beside_.ok() ||
              (chief_ended_ && std::all_of(workers_.begin(), workers_.end(),
                                           [](const Worker& w) { return w.ended; })) ||
              std::any_of(workers_.begin(), workers_.end(),
@@ -205,7 +212,7 @@ std::optional<Status> LoopGroup::wait_for_all() {
     for (const Worker& worker : workers_) {
       if (!worker.status.ok()) return worker.status;
     }
-    if (!chief_status_.ok()) return chief_status_;
+    if (!beside_.ok()) return beside_;
     if (all) return Status();
   }
   Status lost = cluster_->check_alive();

@@ -32,7 +32,6 @@ struct ChiefLoop {
   std::shared_ptr<service::Session> session;
   task::LoopOptions loop;
   int64_t replicas = 0;
-  std::vector<std::string> leave;  ///< `session` fetches it when a replica has had its last step.
 };
 
 /// What one step gave back besides its totals. Value type.
@@ -61,6 +60,10 @@ class LoopGroup {
   using OnPasses = std::function<void(size_t worker, const std::vector<task::LoopPassMean>&,
                                       const std::vector<task::LoopPosition>&)>;
 
+  /// Tells those that may wait for a replica, a lane of a worker, that it has had its last step;
+  /// `steps` of the run. From the group's threads.
+  using Leave = std::function<Status(size_t worker, size_t lane, int64_t steps)>;
+
   /// `cluster` is borrowed. Of `options` the callbacks and epochs are used.
   LoopGroup(app::Cluster* cluster, std::vector<WorkerSession> workers, FitOptions options,
             OnOutputs on_outputs = nullptr);
@@ -76,6 +79,8 @@ class LoopGroup {
   void set_sessions(std::vector<WorkerSession> workers);
   /// Before run(): `chief`'s loop goes on beside those of the workers. Its steps are not counted.
   void set_chief(ChiefLoop chief) { chief_ = std::move(chief); }
+  /// Before run().
+  void set_leave(Leave leave) { leave_ = std::move(leave); }
   /// How far the lanes of a worker came in the latest run.
   [[nodiscard]] const std::vector<task::LoopPosition>& positions_of(size_t worker) const {
     return workers_[worker].positions;
@@ -114,7 +119,7 @@ class LoopGroup {
 
   void run_worker(size_t index, const task::LoopOptions& loop);
   void run_chief();
-  void lane_ended();
+  void lane_ended(size_t worker, size_t lane);
   void take(size_t index, const task::LoopProgress& progress);
   std::optional<Status> wait_for_all();
   void tell_passes(const OnPasses& on_passes);
@@ -130,10 +135,11 @@ class LoopGroup {
   std::mutex outputs_mutex_;  // Held while on_outputs_ runs.
   std::atomic<bool> is_cancelled_ = false;
   std::optional<ChiefLoop> chief_;
+  Leave leave_;
   // Guarded as workers_.
   int64_t replicas_left_ = 0;
   bool chief_ended_ = false;
-  Status chief_status_;
+  Status beside_;  // Of what goes on beside the loops.
   std::condition_variable changed_;
   std::vector<Worker> workers_;
   std::vector<std::string> traces_;

@@ -17,6 +17,27 @@ using ir::Output;
 
 namespace {
 
+/// Appends the nodes of a model; those that read variables run behind `before_reads`, if it is
+/// there.
+void append_model(const ir::Graph& model, NodeId before_reads, ir::Graph* to) {
+  const auto before = static_cast<int32_t>(to->size());
+  const auto moved = [before](NodeId id) { return NodeId(id.value + before); };
+  for (const Node& node : model.nodes()) {
+    Node made = node;
+    for (Output& input : made.inputs) input.node = moved(input.node);
+    for (NodeId& control : made.control_inputs) control = moved(control);
+    const bool reads = node.op == "VariableRead" || node.op == "EmbeddingLookup";
+    if (before_reads.valid() && reads) made.control_inputs.push_back(before_reads);
+    to->append(std::move(made));
+  }
+}
+
+/// A copy, as building moves nodes.
+Result<Node> node_of(const ir::Graph& graph, const std::string& name) {
+  if (const Node* const found = graph.find(name)) return *found;
+  return base::internal("the distributed model has no node '{}'", name);
+}
+
 /// Inputs of an EmbeddingUpdate before its handles.
 constexpr size_t kBeforeHandles = 4;
 
@@ -29,10 +50,10 @@ class Synchronizer {
         has_spares_(has_spares),
         b_(&out_.graph, &registry) {}
 
-  Result<SynchronousModel> run() {
+  Result<ReplicaModel> run() {
     out_.graph.mutable_functions() = distributed_.graph.functions();
     add_step();
-    copy_model();
+    append_model(distributed_.graph, has_spares_ ? local_step_.node : NodeId(), &out_.graph);
     std::set<std::string> updates;
     for (const ModelVariable& variable : model_.variables) {
       if (variable.update.empty()) continue;
@@ -43,7 +64,7 @@ class Synchronizer {
     for (size_t i = 0; i < pending_.size(); ++i) add_updates(pending_[i], means_[i]);
     for (const std::string& target : model_.targets) {
       if (updates.contains(target)) continue;
-      SR_ASSIGN_OR_RETURN(counters_.emplace_back(), node_of(target));
+      SR_ASSIGN_OR_RETURN(counters_.emplace_back(), node_of(out_.graph, target));
       if (counters_.back().op == "VariableAssignAdd") continue;
       return base::internal("target '{}' neither updates nor counts", target);
     }
@@ -60,26 +81,6 @@ class Synchronizer {
     if (local_step_.valid()) out_.step = out_.graph.output_name(local_step_);
   }
 
-  /// The model's nodes, behind those that are there.
-  void copy_model() {
-    const auto before = static_cast<int32_t>(out_.graph.size());
-    const auto moved = [before](NodeId id) { return NodeId(id.value + before); };
-    for (const Node& node : distributed_.graph.nodes()) {
-      Node made = node;
-      for (Output& input : made.inputs) input.node = moved(input.node);
-      for (NodeId& control : made.control_inputs) control = moved(control);
-      const bool reads = node.op == "VariableRead" || node.op == "EmbeddingLookup";
-      if (has_spares_ && reads) made.control_inputs.push_back(local_step_.node);
-      out_.graph.append(std::move(made));
-    }
-  }
-
-  /// A copy, as building moves nodes.
-  Result<Node> node_of(const std::string& name) const {
-    if (const Node* const found = out_.graph.find(name)) return *found;
-    return base::internal("the distributed model has no node '{}'", name);
-  }
-
   /// An update that waits for its means.
   struct Pending {
     Node update;
@@ -88,7 +89,7 @@ class Synchronizer {
 
   Status add_means(const ModelVariable& variable) {
     Pending made;
-    SR_ASSIGN_OR_RETURN(made.update, node_of(variable.update));
+    SR_ASSIGN_OR_RETURN(made.update, node_of(out_.graph, variable.update));
     SR_ASSIGN_OR_RETURN(const Output gradient, out_.graph.find_output(variable.gradient));
     means_.emplace_back();
     if (made.update.op == "VariableUpdateDense") {
@@ -208,7 +209,7 @@ class Synchronizer {
       left.push_back(b_.add_node("AccumulatorLeave", {sum, one}, {}, {}, "leave/" + name));
     }
     if (!b_.status().ok()) return;
-    out_.contribute = {out_.graph.node(waits).name};
+    out_.targets = {out_.graph.node(waits).name};
     for (const NodeId node : begun) out_.begin.push_back(out_.graph.node(node).name);
     for (const NodeId node : left) out_.leave.push_back(out_.graph.node(node).name);
   }
@@ -224,7 +225,7 @@ class Synchronizer {
         b_.add_node("VariableAssignAdd", {step_, one}, {}, done, "synchronous/next_step");
     const NodeId release = b_.add_node("AccumulatorSetGlobalStep", {barrier, {next, 0}}, {}, {},
                                        "synchronous/release");
-    if (b_.status().ok()) out_.apply = {out_.graph.node(release).name};
+    if (b_.status().ok()) out_.chief = {out_.graph.node(release).name};
   }
 
   Output to_aggregate() {
@@ -258,7 +259,7 @@ class Synchronizer {
   const CompiledModel& model_;
   const DistributedModel& distributed_;
   const bool has_spares_;
-  SynchronousModel out_;
+  ReplicaModel out_;
   ir::Builder b_;
   Output step_;
   Output local_step_;
@@ -273,10 +274,46 @@ class Synchronizer {
 
 }  // namespace
 
-Result<SynchronousModel> synchronize(const CompiledModel& model,
-                                     const DistributedModel& distributed, bool has_spares,
-                                     const ir::OpRegistry& registry) {
+Result<ReplicaModel> synchronize(const CompiledModel& model, const DistributedModel& distributed,
+                                 bool has_spares, const ir::OpRegistry& registry) {
   return Synchronizer(model, distributed, has_spares, registry).run();
+}
+
+Result<ReplicaModel> bound_staleness(const CompiledModel& model,
+                                     const DistributedModel& distributed,
+                                     const ir::OpRegistry& registry) {
+  ReplicaModel out;
+  ir::Builder b(&out.graph, &registry);
+  out.graph.mutable_functions() = distributed.graph.functions();
+  const Output barrier = b.add("StepBarrier", {}, {{"shared_name", std::string("bounded/barrier")}},
+                               "bounded/barrier");
+  const Output replica = ops::placeholder(b, kReplica, DType::kInt64, {});
+  const NodeId waits = b.add_node("StepBarrierAwait", {barrier, replica}, {}, {}, "bounded/await");
+  SR_RETURN_IF_ERROR(b.status());
+  out.graph.mutable_node(barrier.node).device = ps_device(0);
+  append_model(distributed.graph, waits, &out.graph);
+  std::vector<NodeId> done;
+  for (const std::string& target : model.targets) {
+    SR_ASSIGN_OR_RETURN(const Node node, node_of(out.graph, target));
+    // What counts steps reads nothing, and is not ahead of its step all the same.
+    out.graph.mutable_node(node.id).control_inputs.push_back(waits);
+    done.push_back(node.id);
+  }
+  const NodeId ended =
+      b.add_node("StepBarrierAdvance", {barrier, replica}, {}, done, "bounded/advance");
+  const Output first = ops::placeholder(b, kFirstReplica, DType::kInt64, {});
+  const Output bound = ops::placeholder(b, kBound, DType::kInt64, {});
+  const Output names = ops::placeholder(b, kReplicaNames, DType::kString, {-1});
+  const NodeId begun =
+      b.add_node("StepBarrierRestart", {barrier, first, bound, names}, {}, {}, "bounded/restart");
+  const Output steps = ops::placeholder(b, kSteps, DType::kInt64, {});
+  const NodeId left =
+      b.add_node("StepBarrierLeave", {barrier, replica, steps}, {}, {}, "bounded/leave");
+  SR_RETURN_IF_ERROR(b.status());
+  out.targets = {out.graph.node(ended).name};
+  out.begin = {out.graph.node(begun).name};
+  out.leave = {out.graph.node(left).name};
+  return out;
 }
 
 }  // namespace sidereal::train

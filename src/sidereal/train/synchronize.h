@@ -7,25 +7,34 @@
 #include "sidereal/ir/schema.h"
 #include "sidereal/train/distribute.h"
 
-/// Training in step. Internal to train.
+/// Training in step, and within a bound of steps. Internal to train.
 namespace sidereal::train {
 
-/// Fed to SynchronousModel::begin: int64 scalars.
+/// Fed to ReplicaModel::begin when in step: int64 scalars.
 inline constexpr const char* kReplicas = "synchronous/replicas";
 inline constexpr const char* kFirstStep = "synchronous/first_step";
 /// Fed to each step of the chief, int64: gradients in a mean.
 inline constexpr const char* kReplicasToAggregate = "synchronous/replicas_to_aggregate";
 
-/// A distributed model whose replicas train in step. Value type.
-struct SynchronousModel {
+/// Fed to ReplicaModel::begin of a bound: int64 scalars, and a name for each replica.
+inline constexpr const char* kFirstReplica = "bounded/first_replica";
+inline constexpr const char* kBound = "bounded/bound";
+inline constexpr const char* kReplicaNames = "bounded/names";
+/// Fed to each step of a replica with a bound, and to `leave`, int64: its number.
+inline constexpr const char* kReplica = "bounded/replica";
+/// Fed to `leave` of a replica with a bound, int64: steps that it has had.
+inline constexpr const char* kSteps = "bounded/steps";
+
+/// A distributed model whose replicas wait for each other. Value type.
+struct ReplicaModel {
   ir::Graph graph;
-  std::vector<std::string> contribute;  ///< Targets of a replica's step, for the model's own.
-  std::vector<std::string> apply;       ///< Targets of the chief's step.
+  std::vector<std::string> targets;  ///< Of a replica's step, for the model's own.
+  std::vector<std::string> chief;    ///< Targets of the chief's step; none: there is no chief.
   /// Values, fetched so that each place answers when it has done its part: before all of these, and
   /// when a replica has had its last step.
   std::vector<std::string> begin;
   std::vector<std::string> leave;
-  std::string step;  ///< Value, int64: steps of the chief, from kFirstStep on.
+  std::string step = {};  ///< Value, int64: steps of the chief, from kFirstStep on.
 };
 
 /// Adds to `model`, spread as `distributed`, what training in step takes
@@ -39,8 +48,15 @@ struct SynchronousModel {
 ///
 /// `has_spares`: more replicas than are in a mean. A step may then be over while a replica reads,
 /// so that it reads the number of its step before anything else.
-Result<SynchronousModel> synchronize(const CompiledModel& model,
-                                     const DistributedModel& distributed, bool has_spares,
+Result<ReplicaModel> synchronize(const CompiledModel& model, const DistributedModel& distributed,
+                                 bool has_spares, const ir::OpRegistry& registry);
+
+/// Adds to `model`, spread as `distributed`, a barrier that holds back replicas which are ahead of
+/// others (resources::StepBarrier): a step waits there before it reads a variable, and says there,
+/// when all its updates are done, that it has ended. So a read sees all updates of steps that every
+/// replica has behind it, and the replica's own.
+Result<ReplicaModel> bound_staleness(const CompiledModel& model,
+                                     const DistributedModel& distributed,
                                      const ir::OpRegistry& registry);
 
 }  // namespace sidereal::train

@@ -12,7 +12,7 @@
 #include "sidereal/train/models.h"
 #include "sidereal/train/trainer.h"
 
-// Replicas that train in step, on whole clusters in this process.
+// Replicas that train in step, or within a bound of steps, on whole clusters in this process.
 namespace sidereal::train {
 namespace {
 
@@ -121,7 +121,7 @@ TEST_P(InStep, replicas_are_one_with_all_their_rows) {
       SCOPED_TRACE(fmt::format("{}, {} ps", kind, shape.ps));
       const data::DataSpec data = rows(kBatch * shape.replicas() * kUpdates);
       const Trained got =
-          train(optimizer, shape, GetParam(), data, {.batch_size = kBatch, .synchronous = true});
+          train(optimizer, shape, GetParam(), data, {.batch_size = kBatch, .consistency = "sync"});
       EXPECT_EQ(got.result.steps, kUpdates * shape.replicas());
       EXPECT_EQ(got.result.updates, kUpdates);
       expect_near(got, train_alone(optimizer, shape.replicas(), data), 2e-6);
@@ -134,7 +134,7 @@ TEST_P(InStep, a_replica_without_data_is_not_waited_for) {
   // One replica has three batches, the last of one row, the other one two.
   const data::DataSpec data = rows(kBatch * 4 + 1);
   const Trained got = train(optimizer_of("adam", 0.01), {.ps = 2, .workers = 2}, GetParam(), data,
-                            {.batch_size = kBatch, .epochs = 3, .synchronous = true});
+                            {.batch_size = kBatch, .epochs = 3, .consistency = "sync"});
   EXPECT_EQ(got.result.rows, 3 * (kBatch * 4 + 1));
   EXPECT_EQ(got.result.steps, 3 * 5);
   EXPECT_EQ(got.result.updates, 3 * 3);
@@ -142,13 +142,71 @@ TEST_P(InStep, a_replica_without_data_is_not_waited_for) {
 
 TEST_P(InStep, spare_replicas_are_not_waited_for) {
   const data::DataSpec data = rows(kBatch * 3 * 10);
-  const Trained got =
-      train(optimizer_of("sgd", 0.1), {.ps = 2, .workers = 3}, GetParam(), data,
-            {.batch_size = kBatch, .synchronous = true, .replicas_to_aggregate = 2});
+  const Trained got = train(optimizer_of("sgd", 0.1), {.ps = 2, .workers = 3}, GetParam(), data,
+                            {.batch_size = kBatch, .consistency = "sync(2 of 3)"});
   EXPECT_EQ(got.result.rows, kBatch * 3 * 10);
   EXPECT_GE(got.result.updates, 10);
   EXPECT_LE(got.result.updates, 30);
 }
+
+TEST_P(InStep, no_steps_of_room_are_the_same_bits) {
+  // Of two addends either order has the same sum.
+  const Cluster shape{.ps = 2, .ps_lanes = 2, .workers = 2};
+  const data::DataSpec data = rows(kBatch * shape.replicas() * 8);
+  const OptimizerDef optimizer = optimizer_of("adam", 0.01);
+  const Trained in_step =
+      train(optimizer, shape, GetParam(), data, {.batch_size = kBatch, .consistency = "sync"});
+  const Trained got = train(optimizer, shape, GetParam(), data,
+                            {.batch_size = kBatch, .consistency = "bounded(0)"});
+  EXPECT_EQ(got.variables, in_step.variables);
+  EXPECT_EQ(got.result.updates, 8);
+}
+
+class WithinABound : public testing::TestWithParam<Protocol> {};
+
+TEST_P(WithinABound, replicas_update_by_themselves_to_the_end_of_their_data) {
+  // One lane has three batches in each epoch, the last of one row, the others two.
+  const data::DataSpec data = rows(kBatch * 8 + 1);
+  const Trained got =
+      train(optimizer_of("adam", 0.01), {.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 2},
+            GetParam(), data, {.batch_size = kBatch, .epochs = 3, .consistency = "bounded(1)"});
+  EXPECT_EQ(got.result.rows, 3 * (kBatch * 8 + 1));
+  EXPECT_EQ(got.result.steps, 3 * 9);
+  EXPECT_EQ(got.result.updates, got.result.steps);
+}
+
+TEST_P(WithinABound, one_replica_waits_for_none) {
+  const data::DataSpec data = rows(kBatch * 6);
+  const OptimizerDef optimizer = optimizer_of("adagrad", 0.05);
+  const Trained got =
+      train(optimizer, {}, GetParam(), data, {.batch_size = kBatch, .consistency = "bounded(2)"});
+  const Trained want = train(optimizer, {}, GetParam(), data, {.batch_size = kBatch});
+  EXPECT_EQ(got.variables, want.variables);
+}
+
+TEST_P(WithinABound, a_fit_that_is_cancelled_while_replicas_wait_ends_and_the_next_begins_anew) {
+  const auto cluster = start({.ps = 2, .workers = 3}, GetParam());
+  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  FitOptions options{.batch_size = kBatch, .epochs = 1'000'000, .consistency = "bounded(1)"};
+  bool seen = false;
+  options.on_progress = [&](const Progress&) { seen = true; };
+  options.cancelled = [&] { return seen; };
+  const Status status = (*trainer)->fit(rows(1000), options).status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
+  // And from one loop to the next.
+  const data::DataSpec held_out = rows(200, 100'000);
+  const auto fitted =
+      (*trainer)->fit(rows(kBatch * 12),
+                      {.batch_size = kBatch, .epochs = 2, .consistency = "bounded(1)"}, &held_out);
+  ASSERT_TRUE(fitted.ok()) << fitted.status();
+  EXPECT_EQ(fitted->steps, 24);
+}
+
+INSTANTIATE_TEST_SUITE_P(, WithinABound,
+                         testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
+                                         Protocol::kStarServer, Protocol::kStarServerLite),
+                         app::test_name);
 
 INSTANTIATE_TEST_SUITE_P(, InStep,
                          testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
@@ -168,7 +226,7 @@ TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
     EXPECT_NE(want.variables, free.variables);
     for (const Protocol protocol : {Protocol::kGrpc, Protocol::kStarServerLite}) {
       const Trained got =
-          train(optimizer, shape, protocol, data, {.batch_size = kBatch, .synchronous = true});
+          train(optimizer, shape, protocol, data, {.batch_size = kBatch, .consistency = "sync"});
       expect_near(got, want, 2e-6);
     }
   }
@@ -176,7 +234,7 @@ TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
 
 TEST(Synchronous, more_replicas_than_rows_learn_all_the_same) {
   const Trained got = train(optimizer_of("adagrad", 0.1), {.workers = 3}, Protocol::kStarServer,
-                            rows(2), {.batch_size = kBatch, .epochs = 2, .synchronous = true});
+                            rows(2), {.batch_size = kBatch, .epochs = 2, .consistency = "sync"});
   EXPECT_EQ(got.result.rows, 4);
   // Replicas go on to the next epoch by themselves, one batch each.
   EXPECT_EQ(got.result.updates, 2);
@@ -188,14 +246,14 @@ TEST(Synchronous, epochs_with_validation_and_decay_go_on_from_each_other) {
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const data::DataSpec held_out = rows(4000, 100'000);
   FitOptions options{
-      .batch_size = 128, .epochs = 3, .synchronous = true, .learning_rate_decay = 0.5};
+      .batch_size = 128, .epochs = 3, .consistency = "sync", .learning_rate_decay = 0.5};
   const auto fitted = (*trainer)->fit(rows(20'000), options, &held_out);
   ASSERT_TRUE(fitted.ok()) << fitted.status();
   ASSERT_EQ(fitted->validation.size(), 3U);
   EXPECT_GT(fitted->validation[2].auc, 0.6);
   EXPECT_EQ(fitted->updates, 3 * 79);
   // And without being in step.
-  options.synchronous = false;
+  options.consistency = "async";
   const auto again = (*trainer)->fit(rows(2000), options);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->updates, again->steps);
@@ -210,24 +268,24 @@ TEST(Synchronous, what_cannot_be_in_step_is_refused) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     return base::message_of(status);
   };
-  EXPECT_THAT(error({.steps_in_flight = 2, .synchronous = true}),
+  EXPECT_THAT(error({.steps_in_flight = 2, .consistency = "sync"}),
               HasSubstr("steps_in_flight is 2"));
-  EXPECT_THAT(error({.synchronous = true, .replicas_to_aggregate = 3}), HasSubstr("2 replicas"));
-  EXPECT_THAT(error({.replicas_to_aggregate = 1}), HasSubstr("not in step"));
+  EXPECT_THAT(error({.consistency = "sync(2 of 3)"}), HasSubstr("2 replicas"));
+  EXPECT_THAT(error({.consistency = "hybrid"}), HasSubstr("bounded(s)"));
 }
 
 TEST(Synchronous, a_fit_after_a_cancelled_one_begins_anew) {
   const auto cluster = start({.ps = 2, .workers = 2});
   auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
   ASSERT_TRUE(trainer.ok()) << trainer.status();
-  FitOptions options{.batch_size = kBatch, .epochs = 1'000'000, .synchronous = true};
+  FitOptions options{.batch_size = kBatch, .epochs = 1'000'000, .consistency = "sync"};
   bool seen = false;
   options.on_progress = [&](const Progress&) { seen = true; };
   options.cancelled = [&] { return seen; };
   const Status status = (*trainer)->fit(rows(1000), options).status();
   EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
   const auto fitted =
-      (*trainer)->fit(rows(kBatch * 8), {.batch_size = kBatch, .synchronous = true});
+      (*trainer)->fit(rows(kBatch * 8), {.batch_size = kBatch, .consistency = "sync"});
   ASSERT_TRUE(fitted.ok()) << fitted.status();
   EXPECT_EQ(fitted->updates, 4);
 }

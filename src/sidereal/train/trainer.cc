@@ -21,7 +21,7 @@
 #include "sidereal/train/group_column.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/placed_model.h"
-#include "sidereal/train/synchronize.h"
+#include "sidereal/train/replicas.h"
 
 namespace sidereal::train {
 
@@ -33,14 +33,11 @@ using std::chrono::steady_clock;
 using tensor::DType;
 using tensor::Tensor;
 
-constexpr milliseconds kReadDeadline(600'000);
 /// What a program gets to leave a directory of checkpoints after its job was taken over.
 constexpr milliseconds kHandOver(15'000);
 constexpr milliseconds kLookAgain(50);
 /// Numbers of steps of one worker, so that no two workers draw the same random numbers.
 constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
-/// More than a fit has: a chief goes on until it is told that all is done.
-constexpr int64_t kStepsOfChief = int64_t{1} << 40;
 /// Process numbers of one worker's steps in traces.
 constexpr int32_t kProcessesOfWorker = 1 << 20;
 
@@ -110,7 +107,12 @@ class Trainer::Impl {
     SR_RETURN_IF_ERROR(data::inspect(data).status());
     if (validation != nullptr) SR_RETURN_IF_ERROR(data::inspect(*validation).status());
     SR_RETURN_IF_ERROR(check(options));
+    SR_ASSIGN_OR_RETURN(const config::Consistency consistency,
+                        config::parse_consistency(options.consistency));
+    SR_RETURN_IF_ERROR(
+        config::check_consistency(consistency, placed_.replicas(), options.steps_in_flight));
     Fit fit(cluster_, data, options, validation);
+    fit.consistency = consistency;
     fit.may_begin_anew = !is_trained_;
     fit.is_binary = model_.is_binary;
     Status status;
@@ -238,7 +240,8 @@ class Trainer::Impl {
   /// The fit from where it is, at its begin or after a loss, to its end.
   Status train(Fit* fit) {
     const FitOptions& options = fit->options;
-    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers, training_sessions(options));
+    SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
+                        replicas_.open(fit->consistency, options.compute_dtype));
     task::LoopOptions loop = training_loop(fit->data, options);
     const double decay = options.learning_rate_decay;
     const bool counts_by_epoch = fit->validation != nullptr || decay != 1;
@@ -279,18 +282,14 @@ class Trainer::Impl {
       const std::pair<std::string, Tensor> rate = {
           kLearningRateScale, Tensor::scalar(std::pow(decay, static_cast<double>(epoch)))};
       while (schedule.first_epoch(end) < end && steps_left(options, loop_steps) != 0) {
-        if (options.synchronous) {
-          SR_RETURN_IF_ERROR(begin_steps());
-          group.set_chief(chief_loop(options, rate));
-        } else {
-          loop.constants = {rate};
-        }
+        SR_RETURN_IF_ERROR(replicas_.begin(rate, &group, &loop));
         const int64_t steps = steps_at_once(steps_left(options, loop_steps), saver.get());
         const auto for_worker = [&](size_t index, task::LoopOptions* own) {
           number_steps(options, (*workers)[index], index,
                        before.worker_steps[index] + group.steps_of(index), own);
           own->steps = steps * (*workers)[index].lanes;
           own->goes_on = saver != nullptr && steps > 0;
+          replicas_.number(index, own);
           schedule.tell(index, end, own);
           if (options.record_losses && index == 0) {
             own->fetches.push_back({.name = model_.loss, .keep = task::Keep::kEach});
@@ -314,8 +313,8 @@ class Trainer::Impl {
           schedule.took(i, end, steps, group.positions_of(i));
         }
         loop_steps += steps;
-        if (options.synchronous) {
-          SR_ASSIGN_OR_RETURN(const int64_t updates, updates_of_loop());
+        if (fit->consistency.is_in_step()) {
+          SR_ASSIGN_OR_RETURN(const int64_t updates, replicas_.updates());
           result.updates += updates;
         }
         if (saver == nullptr) continue;
@@ -518,85 +517,14 @@ class Trainer::Impl {
     if (options.trace_first < 0) {
       return invalid_argument("trace_first is {}; steps count from 0", options.trace_first);
     }
-    SR_RETURN_IF_ERROR(check_recovery(options, *cluster_));
-    return check_synchronous(options);
-  }
-
-  Status check_synchronous(const FitOptions& options) const {
-    const int64_t wanted = options.replicas_to_aggregate;
-    if (!options.synchronous) {
-      if (wanted == 0) return {};
-      return invalid_argument(
-          "replicas_to_aggregate is {}, and replicas are not in step: see `synchronous`", wanted);
-    }
-    if (options.steps_in_flight != 1) {
-      return invalid_argument(
-          "steps_in_flight is {}; replicas in step have one: the next one begins when all have "
-          "ended",
-          options.steps_in_flight);
-    }
-    if (wanted >= 0 && wanted <= placed_.replicas()) return {};
-    return invalid_argument(
-        "replicas_to_aggregate is {}; the cluster has {} replicas, the lanes of its workers "
-        "(0: all)",
-        wanted, placed_.replicas());
-  }
-
-  /// Sessions that train as `options` say. When in step, `synchronous_` is what they run.
-  Result<const std::vector<WorkerSession>*> training_sessions(const FitOptions& options) {
-    if (!options.synchronous) return placed_.sessions(options.compute_dtype);
-    const int64_t wanted = options.replicas_to_aggregate;
-    const bool has_spares = wanted != 0 && wanted < placed_.replicas();
-    SR_ASSIGN_OR_RETURN(synchronous_,
-                        synchronize(model_, placed_.distributed(), has_spares, placed_.registry()));
-    SR_ASSIGN_OR_RETURN(chief_workers_,
-                        placed_.sessions(options.compute_dtype, synchronous_.graph,
-                                         has_spares ? "synchronous with spares" : "synchronous"));
-    return chief_workers_;
-  }
-
-  /// Before replicas begin: nothing is left of steps before, whatever became of them.
-  Status begin_steps() {
-    // What a cancelled step still sends is of another time.
-    constexpr int64_t kStepsOfLoop = int64_t{1} << 32;
-    first_step_ += kStepsOfLoop;
-    return chief_workers_->front()
-        .session
-        ->run({{kReplicas, Tensor::scalar(placed_.replicas())},
-               {kFirstStep, Tensor::scalar(first_step_)}},
-              synchronous_.begin, {}, {.timeout = kReadDeadline})
-        .status();
-  }
-
-  ChiefLoop chief_loop(const FitOptions& options,
-                       const std::pair<std::string, Tensor>& rate) const {
-    const int64_t wanted = options.replicas_to_aggregate;
-    ChiefLoop chief;
-    chief.session = chief_workers_->front().session;
-    chief.replicas = placed_.replicas();
-    chief.leave = synchronous_.leave;
-    chief.loop.targets = synchronous_.apply;
-    chief.loop.constants = {
-        rate, {kReplicasToAggregate, Tensor::scalar(wanted == 0 ? placed_.replicas() : wanted)}};
-    chief.loop.steps = kStepsOfChief;
-    return chief;
-  }
-
-  Result<int64_t> updates_of_loop() {
-    SR_ASSIGN_OR_RETURN(const std::vector<Tensor> read,
-                        chief_workers_->front().session->run({}, {synchronous_.step}, {},
-                                                             {.timeout = kReadDeadline}));
-    if (read.size() != 1 || read[0].dtype() != DType::kInt64 || read[0].num_elements() != 1) {
-      return base::internal("the number of the step is no number");
-    }
-    return read[0].data<const int64_t>()[0] - first_step_;
+    return check_recovery(options, *cluster_);
   }
 
   [[nodiscard]] task::LoopOptions training_loop(const data::DataSpec& data,
                                                 const FitOptions& options) const {
     task::LoopOptions loop;
     loop.fetches = {{.name = model_.loss, .keep = task::Keep::kFinite}};
-    loop.targets = options.synchronous ? synchronous_.contribute : model_.targets;
+    loop.targets = replicas_.targets();
     loop.targets.insert(loop.targets.end(), model_.updates.begin(), model_.updates.end());
     loop.source = data::to_json(data);
     for (const std::string& input : model_.inputs) loop.columns.emplace_back(input, input);
@@ -643,11 +571,8 @@ class Trainer::Impl {
   app::Cluster* cluster_;
   PlacedModel placed_;
   const CompiledModel& model_;
+  Replicas replicas_{&placed_};
   bool is_trained_ = false;  // Variables may have others than their first values.
-  // Of the latest fit in step.
-  SynchronousModel synchronous_;
-  const std::vector<WorkerSession>* chief_workers_ = nullptr;
-  int64_t first_step_ = 0;
 };
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -115,13 +115,11 @@ struct FitOptions {
   /// Steps of one lane whose pulls may be ahead. 1: a step sees every push of the step before of
   /// its own worker. n: it may miss the pushes of its n-1 latest steps, and waits less.
   int64_t steps_in_flight = 1;
-  /// Lanes of workers are replicas that train in step: one update by the mean of what each found in
-  /// a batch of its own, as if by one with all their rows. A replica without data is not waited
-  /// for. `steps_in_flight` is 1 then. Without it, each lane updates by itself.
-  bool synchronous = false;
-  /// Gradients in a mean, of a step that is over when there are as many; those that come later are
-  /// dropped. 0: of all replicas.
-  int64_t replicas_to_aggregate = 0;
+  /// What the steps of one replica, a lane of a worker, see of those of others, as in
+  /// config::consistency_forms(). Where replicas wait for each other one without data is not waited
+  /// for, and `steps_in_flight` is 1. In step n replicas make one update by the mean of what each
+  /// found in a batch of its own, as if by one with all their rows.
+  std::string consistency = "async";
   /// What products of matrices are computed in: "float32" or "bfloat16", which workers without
   /// units for it take as float32. Variables and their updates are float32.
   std::string compute_dtype = "float32";

@@ -31,7 +31,7 @@ class LoopCall final : public ClientStream<session::v1::LoopRequest, session::v1
   /// What the observer is to be told.
   struct News {
     bool is_progress = false;
-    bool is_lane_end = false;
+    std::optional<int32_t> ended_lane = {};
     task::LoopValues values;
   };
   /// The values of a step that are coming.

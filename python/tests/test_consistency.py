@@ -1,0 +1,108 @@
+"""What the steps of worker lanes see of each other: Model.fit(consistency=)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sidereal as sr
+from sidereal import _native, errors
+from sidereal.keras import layers
+from sidereal.launch import PROTOCOLS
+
+STEPS = 40
+#: Turns of a loop in each step of the second worker, which takes longer than a step of the first.
+SLOW = 10_000
+#: What the digits of a loss count to.
+BASE = 64
+
+
+class Counts(layers.Layer):
+    """Two numbers that are read, and updated, as a whole."""
+
+    def build(self, input_shape: Any) -> None:
+        self.counts = self.add_weight((2,), "zeros", name="counts")
+
+    def call(self, inputs: Any) -> Any:
+        return sr.gather(self.counts, inputs)
+
+
+def watching_model() -> sr.Model:
+    """Each step of a worker adds 1 to a row of its own in a table, and to a number of its own in a
+    dense variable; its loss is what it has read: of both its own, then that of the other worker.
+    `turns` makes it slow."""
+    model = sr.Model(seed=1)
+    rows = model.input("rows", sr.int64, (2,))
+    turns = sr.reduce_sum(model.input("turns", sr.int64))
+    table = sr.reshape(layers.Embedding(2, 1, "zeros", name="table")(rows), [2])
+    dense = Counts(name="dense")(sr.reshape(rows, [2]))
+    (turned,) = sr.while_loop(lambda left: left > 0, lambda left: left - 1, [turns])
+    added = table[0] + dense[0]
+    read = added
+    for place, value in enumerate((dense[1], table[1], dense[0], table[0])):
+        read = read + BASE**place * value
+    loss = sr.reduce_sum(sr.stop_gradient(read) - added) + 0.0 * sr.cast(turned, sr.float32)
+    model.compile(sr.reshape(added, [1]), sr.optimizers.SGD(1.0), loss=loss)
+    return model
+
+
+def reads_of_the_fast_worker(protocol: str, consistency: str) -> tuple[np.ndarray, np.ndarray]:
+    """What its steps have seen of table and dense variable, [step, 2]: its own steps, and those of
+    the slow one."""
+    # Row r is that of worker r % 2.
+    worker = np.arange(2 * STEPS) % 2
+    data = {"rows": np.stack([worker, 1 - worker], axis=1), "turns": worker * SLOW}
+    model = watching_model()
+    with sr.LocalCluster(
+        ps=2, ps_lanes=2, workers=2, in_process=True, protocol=protocol
+    ) as cluster:
+        result = model.fit(
+            data, cluster=cluster, batch_size=1, shuffle=False, verbose=False,
+            record_losses=True, consistency=consistency,
+        )  # fmt: skip
+        for variable in model.variables():
+            counted = model.get_variable(variable.name)
+            np.testing.assert_array_equal(counted.ravel(), [STEPS, STEPS])
+    assert result.steps == 2 * STEPS
+    digits = result.losses.astype(np.int64)[:, None] // BASE ** np.arange(3, -1, -1) % BASE
+    return digits[:, :2], digits[:, 2:]
+
+
+@pytest.mark.parametrize("bound", [1, 4])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_read_sees_all_but_the_latest_steps_of_others_and_all_of_its_own(
+    protocol: str, bound: int
+) -> None:
+    own, other = reads_of_the_fast_worker(protocol, f"bounded({bound})")
+    steps = np.arange(STEPS)[:, None]
+    np.testing.assert_array_equal(own, np.broadcast_to(steps, (STEPS, 2)))
+    assert (other >= steps - bound).all(), other
+    # It was as far ahead as it may be.
+    assert (other == steps - bound).any(), other
+
+
+def test_without_a_bound_a_fast_worker_is_further_ahead() -> None:
+    own, other = reads_of_the_fast_worker("star_server", "async")
+    assert (other < own - 4).any(), other
+
+
+def test_what_is_no_consistency_is_refused_with_those_there_are() -> None:
+    data = {"rows": np.zeros((4, 2), np.int64), "turns": np.zeros(4, np.int64)}
+    with sr.LocalCluster(workers=2, in_process=True) as cluster:
+        for consistency in ("hybrid", "geo(2)", "bounded", ""):
+            with pytest.raises(errors.InvalidArgumentError, match=r"write async, .*bounded\(s\)"):
+                watching_model().fit(data, cluster=cluster, consistency=consistency)
+        with pytest.raises(errors.InvalidArgumentError, match="the cluster has 2 replicas"):
+            watching_model().fit(data, cluster=cluster, consistency="sync(2 of 3)")
+
+
+def test_the_texts_have_every_form() -> None:
+    told = " ".join((sr.Model.fit.__doc__ or "").split())
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "consistency.md").read_text()
+    forms = _native.consistency_forms()
+    assert re.findall(r"^\| `(.*?)` \|", page, re.MULTILINE) == [form for form, _ in forms]
+    for form, meaning in forms:
+        assert f"| `{form}` | {meaning} |" in page
+        assert f'"{form}": {meaning.split(",")[0]}' in told

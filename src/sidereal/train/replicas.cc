@@ -1,0 +1,119 @@
+#include "sidereal/train/replicas.h"
+
+#include <chrono>
+
+#include "sidereal/base/strings.h"
+
+namespace sidereal::train {
+
+using tensor::DType;
+using tensor::Tensor;
+
+namespace {
+
+constexpr std::chrono::milliseconds kDeadline(600'000);
+/// More than a fit has: a chief goes on until it is told that all is done.
+constexpr int64_t kStepsOfChief = int64_t{1} << 40;
+/// More than a loop has of what Replicas::first_ counts.
+constexpr int64_t kOfLoop = int64_t{1} << 32;
+
+}  // namespace
+
+Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consistency& consistency,
+                                                         const std::string& compute_dtype) {
+  consistency_ = consistency;
+  if (!consistency.waits()) {
+    model_ = {
+        .graph = {}, .targets = placed_->model().targets, .chief = {}, .begin = {}, .leave = {}};
+    SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype));
+    return workers_;
+  }
+  const bool has_spares = consistency.quorum < consistency.replicas;
+  std::string kind = "bounded";
+  if (consistency.is_in_step()) {
+    kind = has_spares ? "synchronous with spares" : "synchronous";
+    SR_ASSIGN_OR_RETURN(model_, synchronize(placed_->model(), placed_->distributed(), has_spares,
+                                            placed_->registry()));
+  } else {
+    SR_ASSIGN_OR_RETURN(
+        model_, bound_staleness(placed_->model(), placed_->distributed(), placed_->registry()));
+  }
+  SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype, model_.graph, kind));
+  return workers_;
+}
+
+const std::vector<std::string>& Replicas::targets() const { return model_.targets; }
+
+Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* group,
+                       task::LoopOptions* loop) {
+  first_ += kOfLoop;
+  if (consistency_.is_in_step()) return begin_in_step(rate, group);
+  loop->constants = {rate};
+  return consistency_.waits() ? begin_bounded(group) : Status();
+}
+
+Status Replicas::begin_in_step(const std::pair<std::string, Tensor>& rate, LoopGroup* group) {
+  SR_RETURN_IF_ERROR(first()
+                         ->run({{kReplicas, Tensor::scalar(placed_->replicas())},
+                                {kFirstStep, Tensor::scalar(first_)}},
+                               model_.begin, {}, {.timeout = kDeadline})
+                         .status());
+  const int64_t quorum = consistency_.quorum == 0 ? placed_->replicas() : consistency_.quorum;
+  ChiefLoop chief;
+  chief.session = workers_->front().session;
+  chief.replicas = placed_->replicas();
+  chief.loop.targets = model_.chief;
+  chief.loop.constants = {rate, {kReplicasToAggregate, Tensor::scalar(quorum)}};
+  chief.loop.steps = kStepsOfChief;
+  group->set_chief(std::move(chief));
+  group->set_leave([this](size_t /*worker*/, size_t /*lane*/, int64_t /*steps*/) {
+    return first()->run({}, model_.leave).status();
+  });
+  return {};
+}
+
+Status Replicas::begin_bounded(LoopGroup* group) {
+  std::vector<std::string> names;
+  for (const WorkerSession& worker : *workers_) {
+    for (int lane = 0; lane < worker.lanes; ++lane) {
+      names.push_back(fmt::format("{}/lane:{}", worker.task, lane));
+    }
+  }
+  const auto count = static_cast<int64_t>(names.size());
+  group->set_leave([this](size_t worker, size_t lane, int64_t steps) {
+    return first()
+        ->run(
+            {{kReplica, Tensor::scalar(replica_of(worker, lane))}, {kSteps, Tensor::scalar(steps)}},
+            model_.leave)
+        .status();
+  });
+  return first()
+      ->run({{kFirstReplica, Tensor::scalar(first_)},
+             {kBound, Tensor::scalar(consistency_.bound)},
+             {kReplicaNames, Tensor::strings({count}, names)}},
+            model_.begin, {}, {.timeout = kDeadline})
+      .status();
+}
+
+int64_t Replicas::replica_of(size_t worker, size_t lane) const {
+  int64_t out = first_ + static_cast<int64_t>(lane);
+  for (size_t i = 0; i < worker; ++i) out += (*workers_)[i].lanes;
+  return out;
+}
+
+void Replicas::number(size_t worker, task::LoopOptions* own) const {
+  if (!consistency_.waits() || consistency_.is_in_step()) return;
+  own->replica = kReplica;
+  own->first_replica = replica_of(worker, 0);
+}
+
+Result<int64_t> Replicas::updates() {
+  SR_ASSIGN_OR_RETURN(const std::vector<Tensor> read,
+                      first()->run({}, {model_.step}, {}, {.timeout = kDeadline}));
+  if (read.size() != 1 || read[0].dtype() != DType::kInt64 || read[0].num_elements() != 1) {
+    return base::internal("the number of the step is no number");
+  }
+  return read[0].data<const int64_t>()[0] - first_;
+}
+
+}  // namespace sidereal::train

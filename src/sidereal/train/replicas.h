@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/config/consistency.h"
+#include "sidereal/tensor/tensor.h"
+#include "sidereal/train/loop_group.h"
+#include "sidereal/train/placed_model.h"
+#include "sidereal/train/synchronize.h"
+
+namespace sidereal::train {
+
+/// What the replicas of a model, lanes of workers, do to keep to the consistency of a fit: what
+/// their steps run, and what is done before and beside their loops. Internal to train.
+/// Thread: core-local (blocking calls). Borrows the model.
+class Replicas {
+ public:
+  explicit Replicas(PlacedModel* placed) : placed_(placed) {}
+
+  /// Sessions that train so, one to each worker. They are the model's.
+  Result<const std::vector<WorkerSession>*> open(const config::Consistency& consistency,
+                                                 const std::string& compute_dtype);
+  /// What a step runs to update variables. After open().
+  [[nodiscard]] const std::vector<std::string>& targets() const;
+  /// Before a loop of `group`, that runs `loop`: nothing is left of steps before, whatever became
+  /// of them. `rate` is what scales learning rates, fed where variables are updated.
+  Status begin(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group,
+               task::LoopOptions* loop);
+  /// What the loop of a worker is told besides.
+  void number(size_t worker, task::LoopOptions* own) const;
+  /// Updates that the loop has made which has ended, when replicas are in step.
+  Result<int64_t> updates();
+
+ private:
+  Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
+  Status begin_bounded(LoopGroup* group);
+  [[nodiscard]] service::Session* first() const { return workers_->front().session.get(); }
+  [[nodiscard]] int64_t replica_of(size_t worker, size_t lane) const;
+
+  PlacedModel* const placed_;
+  config::Consistency consistency_;
+  ReplicaModel model_;
+  const std::vector<WorkerSession>* workers_ = nullptr;
+  /// The first step of the chief, or the first replica, of a loop. Grows from loop to loop, of all
+  /// fits: what a cancelled step still sends is of another time.
+  int64_t first_ = 0;
+};
+
+}  // namespace sidereal::train
