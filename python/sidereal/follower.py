@@ -10,6 +10,7 @@ docs/guide/following.md says what is where, and what it costs.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -88,6 +89,8 @@ class Follower:
             native = _native.ClusterSpec.from_json(ClusterSpec(cluster).to_json())
             self._native = _native.Follower.of_cluster(native, *rest)
         self._is_closed = False
+        # Its threads end when the object or the program ends, whether or not close() was called.
+        self._finalizer = weakref.finalize(self, self._native.stop)
 
     def wait_until_current(self, timeout: float = 60.0) -> None:
         """Waits until all that was pushed before is here, and the tables of `tables`.
@@ -137,7 +140,7 @@ class Follower:
     def close(self) -> None:
         """Follows no more."""
         self._is_closed = True
-        self._native.stop()
+        self._finalizer()
 
     def _check_open(self) -> None:
         if self._is_closed:

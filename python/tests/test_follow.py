@@ -286,6 +286,8 @@ def test_what_cannot_be_followed(tmp_path: Path) -> None:
     jobs = '{"ps": ["127.0.0.1:1"]}'
     assert "no job 'chief'; see --job" in error_of("--cluster", jobs, "--job", "chief")
     assert "--out" in error_of("--cluster", jobs, "--out", tmp_path / "nowhere")
+    assert "--out DIR" in error_of("--cluster", jobs, "--keep", 3)
+    assert "--roll-back DIR" in error_of("--cluster", jobs, "--to", 3)
     assert "no versions of tables" in error_of("--roll-back", tmp_path)
     assert "--secret-file" in error_of("--cluster", jobs, "--listen", "0.0.0.0:0")
     assert "--parts" in error_of("--cluster", jobs, "--parts", "whole")

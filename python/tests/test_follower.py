@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -185,6 +187,15 @@ def test_a_ps_that_is_killed_while_it_trains(cluster: Cluster, tmp_path: Path) -
                 training.join(PATIENCE_S)
                 assert not training.is_alive()
             cluster.restart_ps(life % 2)
+
+
+def test_a_program_that_ends_need_not_close_it(cluster: Cluster) -> None:
+    program = "import sys, sidereal as sr; f = sr.Follower(sys.argv[1]); f.wait_until_current()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, cluster.target], capture_output=True, text=True,
+        timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_only_holders_of_the_secret_follow(tmp_path: Path) -> None:

@@ -178,6 +178,8 @@ Status follow(const FollowArguments& a) {
     say(fmt::format("{} is version {}", table_file(a.roll_back), is));
     return {};
   }
+  if (a.to > 0) return base::invalid_argument("--to is for --roll-back DIR");
+  if (a.keep > 0 && a.out.empty()) return base::invalid_argument("--keep is for --out DIR");
   catch_interrupts();
   SR_ASSIGN_OR_RETURN(const ChosenCluster chosen, choose_cluster(a.cluster));
   service::FollowOptions options;
