@@ -233,11 +233,15 @@ TEST(Synchronous, means_are_clipped_as_the_gradients_of_one_replica_are) {
 }
 
 TEST(Synchronous, more_replicas_than_rows_learn_all_the_same) {
-  const Trained got = train(optimizer_of("adagrad", 0.1), {.workers = 3}, Protocol::kStarServer,
-                            rows(2), {.batch_size = kBatch, .epochs = 2, .consistency = "sync"});
-  EXPECT_EQ(got.result.rows, 4);
-  // Replicas go on to the next epoch by themselves, one batch each.
-  EXPECT_EQ(got.result.updates, 2);
+  for (const char* const consistency : {"sync", "bounded(1)"}) {
+    SCOPED_TRACE(consistency);
+    const Trained got =
+        train(optimizer_of("adagrad", 0.1), {.workers = 3}, Protocol::kStarServer, rows(2),
+              {.batch_size = kBatch, .epochs = 2, .consistency = consistency});
+    EXPECT_EQ(got.result.rows, 4);
+    // Replicas go on to the next epoch by themselves, one batch each.
+    EXPECT_EQ(got.result.updates, consistency == std::string("sync") ? 2 : 4);
+  }
 }
 
 TEST(Synchronous, epochs_with_validation_and_decay_go_on_from_each_other) {
