@@ -20,6 +20,14 @@ os.environ |= {
     "SLURM_STEP_NUM_TASKS": "6", "SLURM_STEP_TASKS_PER_NODE": "2(x3)", "SLURM_NTASKS": "6"}
 """,
     },
+    "consistency": {
+        0: """
+import sidereal as sr
+data = sr.data.synthetic(rows=200)
+model = sr.models.build("lr", data, optimizer=sr.optimizers.Adagrad(0.05))
+cluster = sr.LocalCluster(workers=4, in_process=True)
+""",
+    },
     "datasets": {
         0: """
 import numpy as np

@@ -12,6 +12,7 @@ from sidereal import _native, errors
 from sidereal.keras import layers
 from sidereal.launch import PROTOCOLS
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 STEPS = 40
 #: Turns of a loop in each step of the second worker, which takes longer than a step of the first.
 SLOW = 10_000
@@ -100,7 +101,7 @@ def test_what_is_no_consistency_is_refused_with_those_there_are() -> None:
 
 def test_the_texts_have_every_form() -> None:
     told = " ".join((sr.Model.fit.__doc__ or "").split())
-    page = (Path(__file__).parents[2] / "docs" / "guide" / "consistency.md").read_text()
+    page = (GUIDE / "consistency").with_suffix(".md").read_text()
     forms = _native.consistency_forms()
     assert re.findall(r"^\| `(.*?)` \|", page, re.MULTILINE) == [form for form, _ in forms]
     for form, meaning in forms:
