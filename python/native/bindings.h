@@ -9,6 +9,8 @@ namespace sidereal::python {
 /// ClusterSpec, DeviceSpec, Announcement.
 void bind_cluster(nanobind::module_& m);
 
+/// What is told in the event log.
+void bind_events(nanobind::module_& m);
 void bind_checkpoint(nanobind::module_& m);
 /// report_crashes.
 void bind_crash_report(nanobind::module_& m);

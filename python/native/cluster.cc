@@ -237,7 +237,7 @@ void bind_silence(nb::module_& m) {
 }
 
 void bind_announcement(nb::module_& m) {
-  const nb::class_<sys::posix::Announcement> announcement(m, "Announcement",
+  const nb::class_<app::ClusterAnnouncement> announcement(m, "Announcement",
                                                           "Lasts as long as the object.");
   m.def("announce_cluster", app::announce_cluster, "cluster"_a, "secret"_a,
         "Lets `sidereal top` of this user find a cluster; None where the system cannot.");

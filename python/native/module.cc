@@ -8,6 +8,7 @@ NB_MODULE(_native, m) {
   nanobind::set_leak_warnings(false);
   m.attr("__version__") = SIDEREAL_VERSION;
   sidereal::python::bind_cluster(m);
+  sidereal::python::bind_events(m);
   sidereal::python::bind_crash_report(m);
   sidereal::python::bind_eager(m);
   sidereal::python::bind_follower(m);

@@ -229,7 +229,7 @@ void bind_clusters(nb::module_& m) {
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
          int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
-         bool restarts, int restarts_max, double silence_s) {
+         bool restarts, int restarts_max, double silence_s, const std::string& event_dir) {
         const app::LocalClusterOptions options{
             .ps = ps,
             .workers = workers,
@@ -242,12 +242,13 @@ void bind_clusters(nb::module_& m) {
             .restarts = restarts,
             .restarts_max = restarts_max,
             .silence_s = silence_s,
+            .event_dir = event_dir,
             .start_deadline_s = start_deadline_s};
         return value_of(without_gil([&] { return app::start_local_cluster(options); }));
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
       "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts"_a, "restarts_max"_a,
-      "silence_s"_a);
+      "silence_s"_a, "event_dir"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {

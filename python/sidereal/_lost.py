@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_log = logging.getLogger("sidereal")
-
+from . import _events
 
 #: Tables that a line names.
 _TABLES_SHOWN = 5
@@ -102,8 +101,17 @@ class RestoredTask:
         )
 
     def say(self) -> None:
-        """One line of the log, which is seen unless it is turned off."""
-        _log.warning("%s", self)
+        """One line of the log, which is seen unless it is turned off, and its events."""
+        _events.emit(
+            "restore_done", str(self), level=logging.WARNING, task=self.task, prefix=self.prefix,
+            variables=len(self.variables), rows=self.rows, bytes=self.bytes,
+            seconds=round(self.seconds, 3),
+        )  # fmt: skip
+        pushed = self.pushed
+        _events.emit(
+            "pushes_lost", task=self.task, pushes=self.lost_pushes, rows=self.lost_rows,
+            is_exact=None if pushed is None else pushed.is_exact, steps=self.lost_steps,
+        )  # fmt: skip
 
 
 def size_of(shapes: Sequence[Sequence[int]], item_bytes: Sequence[int]) -> tuple[int, int]:

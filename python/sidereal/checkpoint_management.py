@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import errors
+from . import _events, errors
 from ._files import written_whole
 from ._native import checkpoint_bases
 
@@ -334,9 +334,15 @@ def writing(prefix: str) -> Iterator[None]:
     for other in standing_on(prefix) if index is not None else ():
         _log.warning("%s stands on %s, which is written anew: it is deleted", other, prefix)
         remove_checkpoint(other)
+    begin = time.monotonic()
+    _events.emit("checkpoint_begun", prefix=prefix)
     try:
         yield
     except BaseException as error:
+        _events.emit(
+            "checkpoint_failed", prefix=prefix, seconds=round(time.monotonic() - begin, 3),
+            why=str(error) or repr(error),
+        )  # fmt: skip
         if _bytes_of(prefix + ".index") == index:
             for path, _, _ in _data_files(prefix):
                 if path not in before:
@@ -348,6 +354,7 @@ def writing(prefix: str) -> Iterator[None]:
         said = type(error)(f"{what}; {remedy}. Older checkpoints are as they were{newline}{where}")
         said.site = error.site
         raise said from error
+    _events.emit("checkpoint_written", prefix=prefix, seconds=round(time.monotonic() - begin, 3))
 
 
 def _bytes_of(path: str) -> bytes | None:

@@ -105,6 +105,8 @@ class LocalCluster(Cluster):
     address, at most `restarts` times in ten minutes; it has no variables then. One that has
     answered, and then answers nothing for `silence_s`, is killed first. "fail": the cluster has
     lost it.
+    event_dir: a folder, which is made, of files with what happens to the tasks, for `sidereal
+    events --file`; they last when tasks are gone.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class LocalCluster(Cluster):
         on_ps_loss: str = "fail",
         restarts: int = 5,
         silence_s: float = 10.0,
+        event_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         ps = whole("LocalCluster", "ps", ps)
         workers = whole("LocalCluster", "workers", workers)
@@ -144,6 +147,7 @@ class LocalCluster(Cluster):
                 restarts=on_ps_loss == "restore",
                 restarts_max=restarts,
                 silence_s=silence_s,
+                event_dir="" if event_dir is None else os.fspath(event_dir),
             )
         )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import _native
+from . import _events, _native
 from ._launch_kubernetes import manifests
 from ._launch_places import (
     InAllocation,
@@ -121,7 +121,10 @@ def parser() -> argparse.ArgumentParser:
         "may be given again",
     )
     out.add_argument(
-        "--log-dir", metavar="DIR", help="also write the output of each task to DIR/JOB-INDEX.log"
+        "--log-dir",
+        metavar="DIR",
+        help="also write the output of each task to DIR/JOB-INDEX.log, and events for sidereal "
+        "events --file DIR",
     )
     out.add_argument(
         "--grace",
@@ -241,9 +244,16 @@ def was_killed(code: int) -> bool:
     return code < 0 or code > 128
 
 
+def signal_of(code: int) -> int:
+    """The number of the signal that ended it; 0: none has."""
+    if not was_killed(code):
+        return 0
+    return -code if code < 0 else code - 128
+
+
 def describe(code: int) -> str:
     """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
-    number = -code if code < 0 else code - 128
+    number = signal_of(code)
     if was_killed(code):
         with contextlib.suppress(ValueError):
             return f"killed by signal {number} ({signal.Signals(number).name})"
@@ -308,6 +318,7 @@ class Launcher:
         self.failed: Running | None = None  #: The first one.
         self.signal: int | None = None  #: What ended this program, if that is why.
         self._secret = secrets.token_hex(32)
+        self._events = _native.write_events(self._event_file(_events.LAUNCHER))
         self._restarts = Restarts(options.restarts, options.restart_window, {
             "ps": options.on_ps_loss == "restore",
             "worker": options.on_worker_loss == "restart",
@@ -355,11 +366,19 @@ class Launcher:
         self._selector.register(wake, selectors.EVENT_READ, None)
         return wake
 
+    def _event_file(self, member: str) -> str:
+        """ "": there is no folder for it."""
+        folder = self.options.log_dir
+        return "" if folder is None else _native.event_file(os.path.abspath(folder), member)
+
     def _environment(self, task: Task) -> dict[str, str]:
         out = {
             "TF_CONFIG": tf_config(self.tasks, task, self.options.protocol),
             "PYTHONUNBUFFERED": "1",
         }
+        # Others may have no such folder.
+        if self.options.on == "local" and self.options.log_dir is not None:
+            out[_events.VARIABLE] = self._event_file(f"{task.job}-{task.index}")
         for setting in self.options.env:
             name, equals, value = setting.partition("=")
             out[name] = value if equals else os.environ[name]
@@ -455,6 +474,8 @@ class Launcher:
         one.runner.close()
         if one.log is not None:
             one.log.close()
+        number = signal_of(one.code)
+        tell("task_down", one.task, why=describe(one.code), signal=number)
         if self._is_started_again(one):
             return
         if one.code != 0 and not one.asked_to_end and self.failed is None:
@@ -482,10 +503,10 @@ class Launcher:
         except PlaceError as error:
             say(f"{one.task.name} cannot be started again: {error}")
             return False
-        say(
+        tell("task_restarted", one.task, (
             f"{one.task.name} is lost ({describe(one.code)}) and was started again at "
             f"{one.task.address}; restart {count} of at most {options.restarts} {within}"
-        )
+        ), address=one.task.address)  # fmt: skip
         return True
 
     def _kill_hung(self, hang: Hang) -> None:
@@ -496,7 +517,9 @@ class Launcher:
                 continue
             if one.began > hang.heard or one.killed_by is not None:
                 continue  # It was a life before this one, or it dies already.
-            say(f"{one.task.name} has not answered for {hang.silent_s:.1f} s and is killed")
+            tell("task_hung", one.task,
+                 f"{one.task.name} has not answered for {hang.silent_s:.1f} s and is killed",
+                 silent_s=hang.silent_s)  # fmt: skip
             one.kill()
 
     def _report(self, one: Running) -> None:
@@ -540,6 +563,14 @@ class Launcher:
             if one is not None and one.code and not one.asked_to_end:
                 return one.code if one.code > 0 else 128 - one.code
         return 0
+
+
+def tell(event: str, task: Task, said: str = "", **fields: Any) -> None:
+    """An event of a task, and the line that says the same."""
+    if said:
+        say(said)
+    name = f"/job:{task.job}/task:{task.index}"
+    _events.emit(event, by=_events.LAUNCHER, task=name, **fields)
 
 
 def say(line: str) -> None:

@@ -87,6 +87,26 @@ class Follower:
         return code
 
 
+def counted(cluster: Cluster) -> list[tuple[int, int, int]]:
+    """What each ps counts: followers, cuts that these are behind, bytes that they have not taken;
+    it has entries, and has cut off none."""
+    done = subprocess.run(
+        [PROGRAM, "top", "--once", "--json", "--interval", "0.05", "--timeout", str(PATIENCE_S),
+         "--target", cluster.target],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
+    out = []
+    for task in json.loads(done.stdout)["tasks"]:
+        figures = task["figures"]
+        if "/job:ps" in task["task"]:
+            assert figures["sidereal_change_log_bytes"] > 0
+            assert figures["sidereal_followers_cut_off_total"] == 0
+            names = "followers", "follower_cuts_behind", "follower_untaken_bytes"
+            followers, cuts, untaken = (int(figures[f"sidereal_{name}"]) for name in names)
+            out.append((followers, cuts, untaken))
+    return out
+
+
 def test_a_follower_is_what_was_trained(cluster: Cluster, tmp_path: Path) -> None:
     tables = Tables()
     with tf.Session(cluster.target) as session:
@@ -102,6 +122,8 @@ def test_a_follower_is_what_was_trained(cluster: Cluster, tmp_path: Path) -> Non
             follower.wait_for(other, "other")
             assert sorted(sr.TableFile.tables(follower.path)) == ["other", "table"]
             follower.wait_to_say("/job:ps/replica:0/task:1: 0 cuts and ")
+        # The servers know it too, with the next cut: of two followers and two lanes each.
+        early.wait_until(lambda: counted(cluster) == [(4, 0, 0)] * 2)
         # What it is ended with is in its last file.
         tables.push(session, 5)
         wanted = tables.now(session)

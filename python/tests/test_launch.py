@@ -237,8 +237,12 @@ def test_a_ps_that_was_killed_is_started_again_at_its_address(
             "ps 1 is lost (killed by signal 9 (SIGKILL)) and was started again at "
             f"{address}; restart {number} of at most 5 within 600 s\n"
         ) in one.errors
-    # The output of all its lives.
+    # The output of all its lives, and what the launcher has seen of it.
     assert (tmp_path / "ps-1.log").read_text().count("facts") == 3
+    told = [json.loads(line) for line in (tmp_path / "launcher.events.jsonl").open()]
+    events = [(event["event"], event["fields"].get("signal")) for event in told
+              if event["fields"]["task"] == "/job:ps/replica:0/task:1"]  # fmt: skip
+    assert events[:4] == [("task_down", signal.SIGKILL), ("task_restarted", None)] * 2
     assert ended(one.pids())
 
 

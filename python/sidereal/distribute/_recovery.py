@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import _native, errors, v1
+from .. import _events, _native, errors, v1
 from .._lost import RestoredTask, size_of
 from .._pushes import UnsavedPushes
 from ..checkpoint import parts_elsewhere
@@ -222,6 +222,7 @@ class Recovery:
             raise errors.FailedPreconditionError(
                 f"there is no checkpoint in {manager.directory}: save as soon as variables are made"
             )
+        _events.emit("restore_begun", task=name, prefix=prefix)
         parts = [part for part in self._parts if part[2].device == device]
         anew = self._not_in(parts, strategy._variables_on(device), prefix)
         variables = [variable for _, _, variable in parts]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _native, errors
+from .. import _events, _native, errors
 from .. import checkpoint_management as _checkpoints
 from .._lost import RestoredTask, size_of
 from .._pushes import UnsavedPushes
@@ -116,6 +116,7 @@ class LostVariables:
         step_is_last_read: bool,
     ) -> RestoredTask:  # fmt: skip
         begin = time.monotonic()
+        _events.emit("restore_begun", task=_full_name(task.name), prefix=prefix)
         session.run(task.restore, {self._prefix: prefix})
         seconds = time.monotonic() - begin
         rows, size = size_of(

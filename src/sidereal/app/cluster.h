@@ -63,7 +63,10 @@ struct LocalClusterOptions {
   int restarts_max = 5;           ///< Of one task within `restart_window_s`; then it is lost.
   double restart_window_s = 600;  ///< See restarts_max.
   double silence_s = 10;          ///< See restarts. 0: nobody is killed.
-  double start_deadline_s = 30;   ///< Seconds all tasks together have to come up.
+  /// The folder, which is made, of files with the events of all tasks and of this process; "":
+  /// none. See `sidereal events`.
+  std::string event_dir = {};
+  double start_deadline_s = 30;  ///< Seconds all tasks together have to come up.
 };
 
 /// Starts ps and worker tasks, which are Servers, on this machine, on loopback, at ports

@@ -10,6 +10,8 @@
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/testing/model.h"
+#include "sidereal/base/event_log.h"
+#include "sidereal/service/status_client.h"
 
 // Closures on clusters of this process. Faults of real processes are tests in Python.
 namespace sidereal::app {
@@ -243,7 +245,21 @@ TEST_P(Coordinators, change_variables_each_time_that_a_closure_is_tried) {
   EXPECT_GE(additions(false), 3);
 }
 
-TEST_P(Coordinators, change_variables_once_where_it_is_asked_for) { EXPECT_EQ(additions(true), 1); }
+TEST_P(Coordinators, change_variables_once_where_it_is_asked_for) {
+  EXPECT_EQ(additions(true), 1);
+  // The server counts what was not made again, and the story has why.
+  const auto status = service::StatusClient::create(cluster_->spec(), cluster_->security());
+  ASSERT_TRUE(status.ok()) << status.status();
+  int64_t repeated = 0;
+  for (const service::TaskReport& report : (*status)->ask(kLong, "ps")) {
+    EXPECT_TRUE(report.status.ok()) << report.status;
+    repeated += report.figures.value("sidereal_repeated_changes_total");
+  }
+  EXPECT_GE(repeated, 2);
+  EXPECT_THAT(base::recent_events(base::kEventsKept),
+              ::testing::Contains(
+                  ::testing::HasSubstr(R"("event":"closure_retried","fields":{"closure":)")));
+}
 
 TEST_P(Coordinators, end_while_their_workers_take_a_graph) {
   constexpr int kNodes = 3000;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "sidereal/app/process.h"
 #include "sidereal/app/running_clusters.h"
 #include "sidereal/app/server.h"
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
@@ -23,6 +25,7 @@
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/service/silence.h"
 #include "sidereal/sys/posix/cpus.h"
+#include "sidereal/sys/posix/event_file.h"
 
 namespace sidereal::app {
 namespace {
@@ -31,6 +34,9 @@ constexpr std::chrono::seconds kOrderlyStop(5);
 /// Between questions to tasks whether they are there.
 constexpr std::chrono::milliseconds kAskEvery(1000);
 constexpr const char* kListen = "127.0.0.1:0";
+
+/// By which this process tells what it sees of its tasks.
+base::EventSource own_source() { return {.task = sys::posix::kLauncherEvents}; }
 
 /// Looking before sleeping pays only while every lane has a CPU of its own.
 int64_t choose_spin_us(const LocalClusterOptions& options) {
@@ -97,6 +103,7 @@ class LocalCluster final : public Cluster {
 
   Status start() {
     SR_RETURN_IF_ERROR(validate(options_));
+    SR_RETURN_IF_ERROR(open_events());
     security_.secret = security::random_secret();
     spin_us_ = choose_spin_us(options_);
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
@@ -144,12 +151,28 @@ class LocalCluster final : public Cluster {
     int lanes;
     std::vector<std::string>* addresses;
   };
+  static std::string full_name(const Planned& task) {
+    return cluster::task_name(task.job, task.index);
+  }
 
   /// What a supervised task has been through.
   struct Lives {
     std::deque<std::chrono::steady_clock::time_point> losses;  ///< Within the window.
     bool is_over = false;  ///< It was lost too often, or is not to be started again.
   };
+
+  Status open_events() {
+    if (options_.event_dir.empty()) return {};
+    std::error_code why;
+    std::filesystem::create_directories(options_.event_dir, why);
+    if (why) {
+      return base::invalid_argument("the folder of events '{}' cannot be made: {}",
+                                    options_.event_dir, why.message());
+    }
+    events_ = sys::posix::write_events(
+        sys::posix::event_file(options_.event_dir, sys::posix::kLauncherEvents));
+    return {};
+  }
 
   std::vector<Planned> plan() {
     std::vector<Planned> tasks;
@@ -184,23 +207,29 @@ class LocalCluster final : public Cluster {
   }
 
   Result<std::unique_ptr<TaskProcess>> spawn(const Planned& task, const std::string& listen) {
-    const std::vector<std::string> arguments = {"serve",
-                                                "--job",
-                                                task.job,
-                                                "--task",
-                                                std::to_string(task.index),
-                                                "--lanes",
-                                                std::to_string(task.lanes),
-                                                "--listen",
-                                                listen,
-                                                "--protocol",
-                                                std::string(cluster::name_of(options_.protocol)),
-                                                "--spin-us",
-                                                std::to_string(spin_us_),
-                                                "--endpoint-map",
-                                                "",
-                                                "--drain",
-                                                "0"};
+    std::vector<std::string> arguments = {"serve",
+                                          "--job",
+                                          task.job,
+                                          "--task",
+                                          std::to_string(task.index),
+                                          "--lanes",
+                                          std::to_string(task.lanes),
+                                          "--listen",
+                                          listen,
+                                          "--protocol",
+                                          std::string(cluster::name_of(options_.protocol)),
+                                          "--spin-us",
+                                          std::to_string(spin_us_),
+                                          "--endpoint-map",
+                                          "",
+                                          "--drain",
+                                          "0"};
+    if (!options_.event_dir.empty()) {
+      arguments.insert(
+          arguments.end(),
+          {"--event-log",
+           sys::posix::event_file(options_.event_dir, fmt::format("{}-{}", task.job, task.index))});
+    }
     return TaskProcess::spawn(task_name(task.job, task.index), program_, arguments,
                               security_.secret);
   }
@@ -258,7 +287,7 @@ class LocalCluster final : public Cluster {
   /// A process that has told its address is up.
   void heard(const Planned& task, const TaskProcess& process) {
     if (watch_ == nullptr) return;
-    watch_->heard(cluster::task_name(task.job, task.index), process.pid());
+    watch_->heard(full_name(task), process.pid());
   }
 
   /// A process that hangs becomes one that has died, which the supervisor sees.
@@ -273,8 +302,10 @@ class LocalCluster final : public Cluster {
         const auto it = std::ranges::find_if(
             processes_, [&](const auto& process) { return process->pid() == silent.pid; });
         if (stops_ || it == processes_.end() || !(*it)->check_alive().ok()) continue;
-        base::log_warning("{} (pid {}) has not answered for {:.1f} s and is killed", (*it)->task(),
-                          silent.pid, silent.silent_s);
+        base::emit(own_source(), base::Event::kTaskHung,
+                   {{"task", silent.task}, {"pid", silent.pid}, {"silent_s", silent.silent_s}},
+                   fmt::format("{} (pid {}) has not answered for {:.1f} s and is killed",
+                               (*it)->task(), silent.pid, silent.silent_s));
         (*it)->kill();
       }
     }
@@ -304,7 +335,7 @@ class LocalCluster final : public Cluster {
       {
         const std::lock_guard lock(mutex_);
         const Status lost = lives_[i].is_over ? Status() : processes_[i]->check_alive();
-        if (lost.ok() || !may_live_again(&lives_[i], lost)) continue;
+        if (lost.ok() || !may_live_again(&lives_[i], tasks[i], *processes_[i], lost)) continue;
       }
       // Others may ask meanwhile; nobody else puts processes there.
       const std::string& address = (*tasks[i].addresses)[static_cast<size_t>(tasks[i].index)];
@@ -316,6 +347,9 @@ class LocalCluster final : public Cluster {
           (*made)->kill();  // That is the next loss.
         } else {
           heard(tasks[i], **made);
+          base::emit(
+              own_source(), base::Event::kTaskRestarted,
+              {{"task", full_name(tasks[i])}, {"address", address}, {"pid", (*made)->pid()}});
         }
         const std::lock_guard lock(mutex_);
         processes_[i] = *std::move(made);
@@ -329,7 +363,16 @@ class LocalCluster final : public Cluster {
   }
 
   /// Counts a loss, and says what becomes of the task.
-  bool may_live_again(Lives* lives, const Status& lost) const {
+  bool may_live_again(Lives* lives, const Planned& task, const TaskProcess& process,
+                      const Status& lost) const {
+    const auto tell = [&](const std::string& said) {
+      base::emit(own_source(), base::Event::kTaskDown,
+                 {{"task", full_name(task)},
+                  {"pid", process.pid()},
+                  {"why", base::message_of(lost)},
+                  {"signal", process.signal()}},
+                 said);
+    };
     const auto now = std::chrono::steady_clock::now();
     const std::chrono::duration<double> window(options_.restart_window_s);
     while (!lives->losses.empty() && now - lives->losses.front() > window) {
@@ -337,14 +380,14 @@ class LocalCluster final : public Cluster {
     }
     lives->is_over = lives->losses.size() >= static_cast<size_t>(options_.restarts_max);
     if (lives->is_over) {
-      base::log_warning("{}; it was started again {} times within {:.0f} s, which is enough",
-                        base::message_of(lost), lives->losses.size(), options_.restart_window_s);
+      tell(fmt::format("{}; it was started again {} times within {:.0f} s, which is enough",
+                       base::message_of(lost), lives->losses.size(), options_.restart_window_s));
       return false;
     }
     lives->losses.push_back(now);
-    base::log_warning("{} and is started again; restart {} of at most {} within {:.0f} s",
-                      base::message_of(lost), lives->losses.size(), options_.restarts_max,
-                      options_.restart_window_s);
+    tell(fmt::format("{} and is started again; restart {} of at most {} within {:.0f} s",
+                     base::message_of(lost), lives->losses.size(), options_.restarts_max,
+                     options_.restart_window_s));
     return true;
   }
 
@@ -366,7 +409,8 @@ class LocalCluster final : public Cluster {
   }
 
   LocalClusterOptions options_;
-  std::unique_ptr<sys::posix::Announcement> announcement_;  // Once it is up.
+  std::unique_ptr<base::EventSinkRegistration> events_;
+  std::unique_ptr<ClusterAnnouncement> announcement_;  // Once it is up.
   security::SecurityOptions security_;
   int64_t spin_us_ = 0;
   std::vector<std::string> ps_;      // Addresses of tasks that came up.

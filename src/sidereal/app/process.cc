@@ -174,6 +174,10 @@ bool TaskProcess::wait(double deadline_s) {
   return reap(false);
 }
 
+int TaskProcess::signal() const {
+  return ended_ && WIFSIGNALED(wait_status_) ? WTERMSIG(wait_status_) : 0;
+}
+
 void TaskProcess::terminate() {
   // Until it is reaped its number is nobody else's.
   if (pid_ >= 0 && !reap(false)) ::kill(pid_, SIGTERM);

@@ -44,6 +44,8 @@ class TaskProcess {
   void kill();
 
   [[nodiscard]] pid_t pid() const { return pid_; }
+  /// The one that has ended it; 0: none, as far as is known.
+  [[nodiscard]] int signal() const;
   [[nodiscard]] const std::string& task() const { return task_; }
 
  private:

@@ -1,9 +1,12 @@
 #include "sidereal/app/server.h"
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/security/cluster_key.h"
 #include "sidereal/security/listener.h"
 #include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/end_signals.h"
+#include "sidereal/sys/posix/event_file.h"
 
 namespace sidereal::app {
 
@@ -17,24 +20,23 @@ Status serve(const ServerOptions& options, double drain_s, const ProcessHandles&
   if (handles.secret_fd >= 0) {
     SR_ASSIGN_OR_RETURN(complete.security.secret, sys::posix::read_line(handles.secret_fd));
   }
+  base::set_log_name(cluster::task_name(options.job, options.task));
+  const std::unique_ptr<base::EventSinkRegistration> events =
+      sys::posix::write_events(handles.event_log);
   Result<std::unique_ptr<Server>> made = Server::create(complete);
   security::wipe(&complete.security.secret);
   SR_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, std::move(made));
-  base::set_log_name(server->task());
   if (handles.report_fd >= 0) {
     SR_RETURN_IF_ERROR(sys::posix::report_line(handles.report_fd, server->address()));
   }
-  const std::string metrics = server->metrics_address();
-  base::log_info("up target={} security={} protocol={} data_port={}{}{}", server->target(),
-                 server->security(), cluster::name_of(server->protocol()), server->data_port(),
-                 metrics.empty() ? "" : " metrics=", metrics);
   EndSignals::End end = EndSignals::End::kNotYet;
   while (end == EndSignals::End::kNotYet) end = signals->wait(60 * sys::kSecond);
   if (end == EndSignals::End::kSignal) {
-    base::log_info("stopping reason=signal");
+    base::emit(server->source(), base::Event::kTaskStopping, {{"reason", "signal"}});
     server->stop(drain_s);
     return {};
   }
+  base::emit(server->source(), base::Event::kTaskStopping, {{"reason", "launcher gone"}});
   server->stop();
   return base::unavailable("the launcher is gone; {} stops", server->task());
 }

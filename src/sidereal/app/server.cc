@@ -8,6 +8,7 @@
 
 #include "sidereal/app/endpoint_map.h"
 #include "sidereal/app/server_settings.h"
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/dataset/feed.h"
@@ -74,7 +75,14 @@ class Server::Impl {
     target_ = "grpc://" + address_;
     SR_RETURN_IF_ERROR(start_services(options));
     SR_RETURN_IF_ERROR(start_scrapes(options));
-    return listener_->start();
+    SR_RETURN_IF_ERROR(listener_->start());
+    base::EventFields fields = {{"target", target_},
+                                {"security", credentials_->kind()},
+                                {"protocol", std::string(cluster::name_of(protocol_))},
+                                {"data_port", data_port()}};
+    if (scrapes_ != nullptr) fields.emplace_back("metrics", metrics_address());
+    base::emit(context_.source, base::Event::kTaskUp, fields);
+    return {};
   }
 
   bool join(double seconds) {
@@ -166,6 +174,8 @@ class Server::Impl {
   [[nodiscard]] int data_port() const {
     return data_lanes_.empty() ? 0 : data_lanes_.front()->port->port();
   }
+
+  [[nodiscard]] const base::EventSource& source() const { return context_.source; }
 
   cluster::Protocol protocol_ = cluster::Protocol::kGrpc;
   std::string address_;
@@ -271,7 +281,10 @@ class Server::Impl {
     context_.protocol = protocol_;
     context_.threads = &threads_;
     context_.random = [this] { return random_->next(); };
-    context_.logs_sessions = options.logs_sessions;
+    context_.source = {
+        .task = task_name_, .incarnation = incarnation, .logs = options.logs_sessions};
+    lost_tasks_ = std::make_unique<master::LostTasks>(context_.source);
+    context_.lost = lost_tasks_.get();
     SR_RETURN_IF_ERROR(set_defaults(options));
     master_ = std::make_unique<service::MasterService>(&context_, channels_.get(), cluster_,
                                                        arriving_, leases_);
@@ -477,6 +490,7 @@ class Server::Impl {
   // On the lanes of the task, which have stopped when they go.
   std::vector<std::unique_ptr<DataLane>> data_lanes_;
   std::unique_ptr<service::RemoteTasks> tasks_;
+  std::unique_ptr<master::LostTasks> lost_tasks_;
   master::MasterContext context_;
   std::unique_ptr<service::WorkerService> worker_;
   std::unique_ptr<service::MasterService> master_;
@@ -505,6 +519,7 @@ Result<std::unique_ptr<Server>> Server::create_local(int intra_op_threads) {
 const std::string& Server::target() const { return impl_->target_; }
 const std::string& Server::address() const { return impl_->address_; }
 const std::string& Server::task() const { return impl_->task_name_; }
+const base::EventSource& Server::source() const { return impl_->source(); }
 const cluster::ClusterSpec& Server::cluster() const { return impl_->cluster_->now().spec; }
 cluster::Protocol Server::protocol() const { return impl_->protocol_; }
 std::string Server::metrics_address() const { return impl_->metrics_address(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/cluster/protocol.h"
@@ -95,6 +96,8 @@ class Server {
   [[nodiscard]] const std::string& address() const;
   /// "/job:ps/replica:0/task:0".
   [[nodiscard]] const std::string& task() const;
+  /// By which its events are told.
+  [[nodiscard]] const base::EventSource& source() const;
   /// The cluster as it is known now, with this task's port: this task alone until a session has
   /// named one that the server was not started with. Good as long as the server.
   [[nodiscard]] const cluster::ClusterSpec& cluster() const;
@@ -120,11 +123,12 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What connects the process of a server with who started it; -1: nothing does. Value type.
+/// What connects the process of a server with its launcher; -1: nothing does. Value type.
 struct ProcessHandles {
   int report_fd = -1;    ///< Gets one line, Server::address(), once it is up.
   int lifeline_fd = -1;  ///< When its other end closes, the launcher is gone, and the server ends.
   int secret_fd = -1;    ///< Its first line is the cluster's secret, in place of the options'.
+  std::string event_log = {};  ///< The file that events are written to; "": none.
 };
 
 /// Runs a server until SIGTERM or SIGINT (ok), or because its launcher is gone (kUnavailable).

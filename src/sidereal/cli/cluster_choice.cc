@@ -67,6 +67,7 @@ Result<ChosenCluster> choose_cluster(const ClusterChoice& choice) {
   if (choice.cluster.empty() && (config == nullptr || choice.pid != 0)) {
     SR_ASSIGN_OR_RETURN(const app::RunningCluster found, own_cluster(choice.pid));
     out.security.secret = found.secret;
+    out.pid = found.pid;
     SR_ASSIGN_OR_RETURN(out.client, StatusClient::create(found.cluster, out.security));
     return out;
   }

@@ -30,6 +30,7 @@ void add_cluster_choice(CLI::App* command, ClusterChoice* choice);
 struct ChosenCluster {
   std::unique_ptr<service::StatusClient> client;
   security::SecurityOptions security;
+  int64_t pid = 0;  ///< Of the process that has announced it; 0: it was found otherwise.
 };
 /// Errors: kInvalidArgument where it is not clear which; those of StatusClient::create().
 Result<ChosenCluster> choose_cluster(const ClusterChoice& choice);

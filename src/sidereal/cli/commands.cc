@@ -52,6 +52,7 @@ Parsed parse(std::vector<std::string> arguments) {
   add_plot(&app, &parsed.action);
   add_models_out(&app, &parsed.action);
   add_top(&app, &parsed.action);
+  add_events(&app, &parsed.action);
   add_follow(&app, &parsed.action);
   add_certificate(&app, &parsed.action);
   add_ckpt(&app, &parsed.action);

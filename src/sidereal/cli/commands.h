@@ -23,6 +23,7 @@ void add_launch(CLI::App* app, Action* action);
 void add_plot(CLI::App* app, Action* action);
 /// export, predict, runs, compare, evaluate, serve-model.
 void add_models_out(CLI::App* app, Action* action);
+void add_events(CLI::App* app, Action* action);
 void add_follow(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);

@@ -234,6 +234,12 @@ void add_serve(CLI::App* app, Action* action) {
                    "task and message")
       ->check(CLI::IsMember({"text", "json"}).description(""))
       ->type_name("text|json");
+  command
+      ->add_option("--event-log", a->handles.event_log,
+                   "also write events to this file, a line of JSON each, for sidereal events; when "
+                   "it is full it becomes FILE.1")
+      ->default_str("")
+      ->type_name("FILE");
   command->add_option("--drain", a->drain_s, "seconds that steps get to end in after SIGTERM")
       ->check(CLI::Range(0.0, 86'400.0).description(""))
       ->type_name("S");

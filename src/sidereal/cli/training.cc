@@ -66,7 +66,11 @@ std::string describe(const TrainingJob& job) {
 
 Result<std::unique_ptr<app::Cluster>> open_cluster(const TrainingJob& job) {
   if (job.remote.has_value()) return app::remote_cluster(*job.remote, job.security);
-  return app::start_local_cluster(job.local);
+  app::LocalClusterOptions local = job.local;
+  if (!job.fit.checkpoints.directory.empty()) {
+    local.event_dir = job.fit.checkpoints.directory + "/events";
+  }
+  return app::start_local_cluster(local);
 }
 
 /// ", pr auc 0.4012, rmse 0.3312, ..."; what there is none of is left out.

@@ -6,6 +6,7 @@
 
 #include "absl/hash/hash.h"
 #include "sidereal/exec/resource_util.h"
+#include "sidereal/resources/push_counts.h"
 
 namespace sidereal::exec {
 
@@ -29,7 +30,10 @@ class MadeOnce final : public Kernel {
     // Iterations of a loop are steps of their own.
     const uint64_t change = absl::HashOf(c.step_id(), name_);
     SR_ASSIGN_OR_RETURN(const bool is_due, found->changes_made()->is_due(closure, change));
-    if (!is_due) return give_now(c, *found);
+    if (!is_due) {
+      resources::PushCounts::add_repeated_here();
+      return give_now(c, *found);
+    }
     SR_RETURN_IF_ERROR(change_->run(c));
     found->note_made(closure, change);
     return {};

@@ -245,16 +245,23 @@ std::shared_ptr<Link> MasterSession::make_link(const std::string& task) {
 void MasterSession::note_lost(const std::string& task, const Status& why) {
   std::vector<std::shared_ptr<Request>> calling;
   std::vector<std::shared_ptr<LoopRun>> loops;
+  uint64_t incarnation = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto found = attached_.find(task);
-    if (found != attached_.end() && found->second.lost.ok()) found->second.lost = why;
+    if (found != attached_.end() && found->second.lost.ok()) {
+      found->second.lost = why;
+      incarnation = found->second.incarnation;
+    }
     for (const auto& loop : loops_) {
       if (loop->calls_to(task)) loops.push_back(loop);
     }
     for (const auto& request : running_) {
       if (request->calls_to(task)) calling.push_back(request);
     }
+  }
+  if (incarnation != 0 && context_->lost != nullptr) {
+    context_->lost->note_lost(task, incarnation, id_, why);
   }
   // No part of theirs runs there, whose end would end them.
   for (const auto& request : calling) request->cancel(why);
@@ -291,6 +298,13 @@ Status MasterSession::attach(const std::set<std::string>& tasks, steady_clock::t
     }
   }
   Status status = try_to_attach(attempts, deadline, gone);
+  if (status.ok() && context_->lost != nullptr) {
+    // Before a loss of one can be noted.
+    const std::lock_guard lock(attempts->mutex);
+    for (const auto& [task, attempt] : attempts->by_task) {
+      context_->lost->note_attached(task, attempt.attached.incarnation);
+    }
+  }
   std::vector<std::shared_ptr<Link>> unused;
   {
     const std::lock_guard lock(attempts->mutex);

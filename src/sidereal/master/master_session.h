@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/data/reader_shelf.h"
 #include "sidereal/exec/kernel.h"
@@ -19,6 +20,7 @@
 #include "sidereal/ir/graph.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/master/alarm.h"
+#include "sidereal/master/lost_tasks.h"
 #include "sidereal/master/step_run.h"
 #include "sidereal/master/threads.h"
 #include "sidereal/partition/by_device.h"
@@ -59,7 +61,8 @@ struct MasterContext {
   std::vector<task::DataChannels*> data;
   Threads* threads = nullptr;
   std::function<uint64_t()> random;
-  bool logs_sessions = false;  ///< Says in the log when one is made and when it ends.
+  base::EventSource source;                    ///< Of what is told of sessions.
+  LostTasks* lost = nullptr;                   ///< What sessions have seen of other tasks.
   std::vector<ir::DeviceSpec> device_filters;  ///< Of other tasks, what fits one of these; or all.
   SessionConfig defaults;                      ///< Where clients ask for nothing else.
 };

@@ -59,6 +59,18 @@ class PushCounts : public std::enable_shared_from_this<PushCounts> {
   static void add_here(int64_t rows) {
     if (here_.counts != nullptr) here_.counts->add(here_.lane, rows);
   }
+  /// This thread was to make a change of a closure that has been made already.
+  static void add_repeated_here() {
+    if (here_.counts != nullptr) {
+      here_.counts->lanes_[static_cast<size_t>(here_.lane)].repeated.add();
+    }
+  }
+  /// How many of these there were, on all lanes.
+  [[nodiscard]] int64_t repeated() const {
+    int64_t out = 0;
+    for (const OfLane& lane : lanes_) out += lane.repeated.value();
+    return out;
+  }
   /// A push to a variable of `lane`, of `rows` rows of a table. Thread: the lane.
   void add(int lane, int64_t rows) {
     OfLane& of = lanes_[static_cast<size_t>(lane)];
@@ -117,6 +129,7 @@ class PushCounts : public std::enable_shared_from_this<PushCounts> {
   struct alignas(64) OfLane {
     metrics::Counter pushes;
     metrics::Counter rows;
+    metrics::Counter repeated;
     std::atomic<int64_t> dropped_pushes = 0;
     std::atomic<int64_t> dropped_rows = 0;
   };

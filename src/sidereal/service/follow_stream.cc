@@ -25,9 +25,14 @@ FollowStream::FollowStream(task::Task* task, grpc::CallbackServerContext* call,
       count_(std::move(count)),
       bad_requests_(std::move(bad_requests)),
       is_too_much_(++*count_ > kStreamsMax),
-      call_(call) {}
+      call_(call),
+      peer_(call->peer()) {}
 
 FollowStream::~FollowStream() { --*count_; }
+
+base::EventSource FollowStream::source() const {
+  return {.task = task_->name(), .incarnation = task_->incarnation()};
+}
 
 Status FollowStream::take(v1::FollowRequest* request) {
   if (request->has_head()) return begin(request->head());
@@ -71,6 +76,8 @@ Status FollowStream::begin(const v1::FollowHead& head) {
   if (head.cut_us() > 0) wanted.cut_ns = head.cut_us() * kMicrosecond;
   if (head.window_bytes() > 0) wanted.window_bytes = static_cast<size_t>(head.window_bytes());
   began_ = true;
+  lane_ = head.lane();
+  base::emit(source(), base::Event::kFollowerAttached, {{"follower", peer_}, {"lane", lane_}});
   auto reader =
       task_->read_changes(wanted, std::static_pointer_cast<FollowStream>(shared_from_this()));
   if (!reader.ok()) {
@@ -115,6 +122,7 @@ void FollowStream::ended(const Status& status) {
     reader_ = nullptr;
     // It does not read: what is being written would stay so.
     const bool is_silent = status.code() == StatusCode::kDeadlineExceeded;
+    if (is_silent || status.code() == StatusCode::kOutOfRange) cut_off_ = status;
     if (is_silent && call_ != nullptr) call_->TryCancel();
   }
   v1::FollowReply reply;
@@ -131,6 +139,19 @@ void FollowStream::hung_up() {
     reader = reader_;
   }
   if (reader != nullptr) reader->cancel();
+  tell_of_cut();
+}
+
+/// Not where the lane ends it: a lane does not wait for a disk.
+void FollowStream::tell_of_cut() {
+  Status why;
+  {
+    const std::lock_guard lock(reader_mutex_);
+    why = std::exchange(cut_off_, Status());
+  }
+  if (why.ok()) return;
+  base::emit(source(), base::Event::kFollowerCutOff,
+             {{"follower", peer_}, {"lane", lane_}, {"why", base::message_of(why)}});
 }
 
 }  // namespace sidereal::service

@@ -42,11 +42,12 @@ Status JobLeases::grant(const JobHolder& wanted, bool take_over, uint64_t lease,
                         const EndElsewhere& end_elsewhere) {
   uint64_t before = 0;
   bool had_left = false;
+  std::string from;
   {
     const std::lock_guard lock(mutex_);
     const auto found = by_name_.find(wanted.name);
     if (found == by_name_.end()) {
-      by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
+      begin(wanted, take_over, lease);
       return {};
     }
     Entry& entry = found->second;
@@ -58,13 +59,27 @@ Status JobLeases::grant(const JobHolder& wanted, bool take_over, uint64_t lease,
     entry.successor = wanted;
     before = entry.lease;
     had_left = entry.has_left;
+    from = to_string(entry.job.holder);
   }
   end_elsewhere(before, had_left
                             ? base::aborted("the program of the job '{}' has gone", wanted.name)
                             : taken_over(wanted));
+  base::emit(source, base::Event::kJobTakenOver,
+             {{"job", wanted.name},
+              {"lease", fmt::format("{:016x}", before)},
+              {"by", to_string(wanted)},
+              {"from", from}});
   const std::lock_guard lock(mutex_);
-  by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
+  begin(wanted, take_over, lease);
   return {};
+}
+
+void JobLeases::begin(const JobHolder& wanted, bool take_over, uint64_t lease) {
+  by_name_[wanted.name] = {.lease = lease, .job = {.holder = wanted, .since_s = now_s()}};
+  base::EventFields fields = {
+      {"job", wanted.name}, {"lease", fmt::format("{:016x}", lease)}, {"by", to_string(wanted)}};
+  if (take_over) fields.emplace_back("take_over", true);
+  base::emit(source, base::Event::kJobBegun, fields);
 }
 
 void JobLeases::ended(uint64_t lease, bool is_orderly) {
@@ -73,6 +88,12 @@ void JobLeases::ended(uint64_t lease, bool is_orderly) {
                                   [&](const auto& one) { return one.second.lease == lease; });
   // One with a successor is the successor's to replace.
   if (found == by_name_.end() || found->second.successor) return;
+  if (!found->second.has_left) {
+    base::emit(source, is_orderly ? base::Event::kJobEnded : base::Event::kJobLost,
+               {{"job", found->first},
+                {"lease", fmt::format("{:016x}", lease)},
+                {"by", to_string(found->second.job.holder)}});
+  }
   if (is_orderly) {
     by_name_.erase(found);
     return;

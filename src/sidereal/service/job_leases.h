@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/status.h"
 #include "sidereal/service/job.h"
 
@@ -20,6 +21,8 @@ namespace sidereal::service {
 /// Thread: any.
 class JobLeases {
  public:
+  base::EventSource source = {};  ///< Of what is told of jobs. Set before any is.
+
   /// Ends on all tasks what belongs to a lease; `why` is what its holder is told. Gives up on a
   /// task that cannot be reached: what is there changes nothing on the others.
   using EndElsewhere = std::function<void(uint64_t lease, const Status& why)>;
@@ -43,6 +46,7 @@ class JobLeases {
     uint64_t left = 0;      ///< Which one that was: the 1st, 2nd, ... of all.
     std::optional<JobHolder> successor = std::nullopt;  ///< The holder that ends it just now.
   };
+  void begin(const JobHolder& wanted, bool take_over, uint64_t lease);
   void forget_some_that_left();
 
   mutable std::mutex mutex_;

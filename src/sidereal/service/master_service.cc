@@ -239,7 +239,8 @@ class MasterService::Impl final : public Base {
         leases_(std::move(leases)) {
     common_->arriving = std::move(arriving);
     common_->name = context->task->name();
-    common_->sessions->logs = context->logs_sessions;
+    common_->sessions->source = context->source;
+    leases_->jobs.source = context->source;
     common_->sessions->on_ended = [leases = leases_](uint64_t id) {
       leases->jobs.ended(id, /*is_orderly=*/false);
     };
@@ -269,7 +270,7 @@ class MasterService::Impl final : public Base {
         .arriving = common_->arriving,
         .running = common_->loops_running,
         .on_refused = [common = common_] { ++common->bad_requests; },
-        .log_level = common_->sessions->logs ? base::LogLevel::kInfo : base::LogLevel::kDebug});
+        .log_level = context_.source.logs ? base::LogLevel::kInfo : base::LogLevel::kDebug});
     stream->start(stream);
     return stream.get();
   }
@@ -459,14 +460,14 @@ class MasterService::Impl final : public Base {
     reply->set_graph_version(*version);
     reply->set_placement(session->take_placement());
     reply->set_notice(session->notice());
-    if (common_->sessions->logs) {
-      base::log_info("session made session={:016x} client={} protocol={}{}", session->id(),
-                     call->peer(), protocol,
-                     reply->notice().empty()
-                         ? ""
-                         : fmt::format(" waits_for_pushes=false pull_prefetch_ms={}",
-                                       session->config().pull_prefetch_ms));
+    base::EventFields fields = {{"session", fmt::format("{:016x}", session->id())},
+                                {"client", call->peer()},
+                                {"protocol", std::string(protocol)}};
+    if (!reply->notice().empty()) {
+      fields.emplace_back("waits_for_pushes", false);
+      fields.emplace_back("pull_prefetch_ms", session->config().pull_prefetch_ms);
     }
+    base::emit(context_.source, base::Event::kSessionMade, fields);
     return {};
   }
 
@@ -504,10 +505,6 @@ class MasterService::Impl final : public Base {
       leases_->jobs.ended(lease, /*is_orderly=*/true);
       if (session.ok()) (*session)->close(added);
       return added;
-    }
-    if (common_->sessions->logs) {
-      base::log_info("job began job={} lease={:016x} by=\"{}\"{}", holder.name, lease,
-                     to_string(holder), request.take_over() ? " take_over=true" : "");
     }
     if (gone(call)()) {
       Status why = base::cancelled("the client has gone");

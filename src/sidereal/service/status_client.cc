@@ -47,6 +47,7 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
     to->jobs.push_back({.holder = from_proto(job.holder()), .since_s = job.since_s()});
   }
   for (const v1::PushedSoFar& one : from.answered()) to->answered.push_back(task::from_proto(one));
+  to->events = {from.events().begin(), from.events().end()};
   to->settings = {from.settings().begin(), from.settings().end()};
 }
 
@@ -78,7 +79,7 @@ class StatusClient::Impl {
     }
   }
 
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job) {
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job, int events) {
     std::vector<const Peer*> asked;
     for (const Peer& peer : tasks_) {
       if (job.empty() || peer.job == job) asked.push_back(&peer);
@@ -90,6 +91,7 @@ class StatusClient::Impl {
     for (const Peer* const peer : asked) {
       Question* const question =
           questions.emplace_back(std::make_unique<Question>(peer->channel, limit)).get();
+      question->request.set_events(events);
       question->stub->async()->GetStatus(&question->context, &question->request, &question->reply,
                                          [&, question](grpc::Status status) {
                                            const std::lock_guard lock(mutex);
@@ -171,8 +173,9 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   return create(cluster, security);
 }
 
-std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job) {
-  return impl_->ask(limit, job);
+std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job,
+                                          int events) {
+  return impl_->ask(limit, job, events);
 }
 
 }  // namespace sidereal::service

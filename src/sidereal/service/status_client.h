@@ -31,6 +31,7 @@ struct TaskReport {
   std::vector<RunningJob> jobs;  ///< Whose leases its master granted, by name.
   /// What answers to it have said was pushed, by lanes of starts of tasks.
   std::vector<resources::PushedSoFar> answered;
+  std::vector<std::string> events;  ///< Lines of its event log, as a peer says them.
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.
@@ -52,8 +53,9 @@ class StatusClient {
 
   /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
   /// once; who has not answered after `limit` has a report with kDeadlineExceeded, who cannot be
-  /// reached kUnavailable.
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job = {});
+  /// reached kUnavailable. `events`: how many of the latest are wanted.
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job = {},
+                              int events = 0);
 
  private:
   class Impl;

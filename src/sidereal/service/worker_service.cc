@@ -2,11 +2,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <mutex>
 #include <utility>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
@@ -392,6 +394,10 @@ class WorkerService::Impl final
       v1::RunningJob* const out = reply->add_jobs();
       to_proto(job.holder, out->mutable_holder());
       out->set_since_s(job.since_s);
+    }
+    const auto wanted = static_cast<size_t>(std::max(0, request->events()));
+    for (std::string& line : base::recent_events(wanted)) {
+      reply->add_events(std::move(line));
     }
     return answered(call, grpc::Status::OK);
   }

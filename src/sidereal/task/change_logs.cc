@@ -159,6 +159,29 @@ void LaneChanges::close(const OpenLogs* logs) {
   open->log->close();
   std::erase(logs_, open->log.get());
   std::erase_if(open_, [logs](const Open& one) { return one.logs.get() == logs; });
+  count();
+}
+
+/// Sets what is so now.
+void LaneChanges::count() {
+  int64_t readers = 0;
+  uint64_t cuts = 0;
+  uint64_t bytes = 0;
+  size_t kept = 0;
+  for (const Open& open : open_) {
+    kept += open.log->kept_bytes();
+    const uint64_t end = open.log->end().cut;
+    for (const auto& reader : open.readers) {
+      ++readers;
+      bytes += reader->given - reader->taken;
+      // Until it has begun it is behind nothing.
+      if (reader->has_begun) cuts += end - std::min(end, reader->position.cut);
+    }
+  }
+  readers_.set(readers);
+  cuts_behind_.set(static_cast<int64_t>(cuts));
+  untaken_.set(static_cast<int64_t>(bytes));
+  kept_.set(static_cast<int64_t>(kept));
 }
 
 void LaneChanges::stop(const Status& why) {
@@ -177,6 +200,7 @@ void LaneChanges::add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task
   }
   reader->heard = lane_->lane()->now();
   open->readers.push_back(reader);
+  count();
   cut_later();
 }
 
@@ -187,6 +211,9 @@ void LaneChanges::remove(Reader* reader, const Status& why) {
   reader->of_task->leave(reader->logs, lane_);
   Open* const open = find(reader->logs.get());
   std::erase_if(open->readers, [reader](const auto& one) { return one.get() == reader; });
+  const StatusCode code = why.code();
+  if (code == StatusCode::kOutOfRange || code == StatusCode::kDeadlineExceeded) cut_off_.add();
+  count();
 }
 
 /// After the shortest time that any reader wants.
@@ -206,6 +233,7 @@ void LaneChanges::cut_later() {
     static_cast<void>(lane_->post([this] {
       is_going_to_cut_ = false;
       cut();
+      count();
       cut_later();
     }));
   });

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/metrics/counter.h"
+#include "sidereal/metrics/figures.h"
 #include "sidereal/resources/change_log.h"
 #include "sidereal/task/change_reading.h"
 #include "sidereal/task/task_programs.h"
@@ -66,6 +68,8 @@ class LaneChanges {
 
   /// For resources::Lanes.
   [[nodiscard]] std::span<resources::ChangeLog* const> logs() const { return logs_; }
+  /// What it counts. Thread: any.
+  [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
   void open(const std::shared_ptr<OpenLogs>& logs);
   void close(const OpenLogs* logs);
   /// The lane ends.
@@ -82,6 +86,7 @@ class LaneChanges {
 
   void add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task);
   void remove(Reader* reader, const Status& why);
+  void count();
   void cut_later();
   void cut();
   void go_on(Reader* reader);
@@ -93,6 +98,23 @@ class LaneChanges {
   std::vector<Open> open_;
   std::vector<resources::ChangeLog*> logs_;  // Of these.
   bool is_going_to_cut_ = false;
+
+  metrics::Figures figures_;
+  metrics::Counter readers_{&figures_,
+                            metrics::gauge("sidereal_followers", metrics::Unit::kCount,
+                                           "Streams on which change logs of lanes are read.")};
+  metrics::Counter cuts_behind_{
+      &figures_, metrics::gauge("sidereal_follower_cuts_behind", metrics::Unit::kCount,
+                                "Cuts of lanes that their followers were not given yet.")};
+  metrics::Counter untaken_{
+      &figures_, metrics::gauge("sidereal_follower_untaken_bytes", metrics::Unit::kBytes,
+                                "What followers were given and have not said to have taken.")};
+  metrics::Counter kept_{&figures_,
+                         metrics::gauge("sidereal_change_log_bytes", metrics::Unit::kBytes,
+                                        "Entries of change logs that are kept for followers.")};
+  metrics::Counter cut_off_{
+      &figures_, metrics::counter("sidereal_followers_cut_off_total", metrics::Unit::kCount,
+                                  "Followers that were too slow for the log, or silent.")};
 };
 
 }  // namespace sidereal::task

@@ -167,6 +167,10 @@ class Task::Impl final : private exec::VariableLanes {
     out.add(gauge("sidereal_task_resource_bytes", Unit::kBytes,
                   "Bytes of what is kept by name, where that is known."),
             resources.bytes);
+    out.add(metrics::counter("sidereal_repeated_changes_total", Unit::kCount,
+                             "Changes of closures that ran again, which were made before and are "
+                             "not made twice."),
+            push_counts_->repeated());
     programs_.read_staleness(&out);
     for (const auto& lane : lanes_) lane->read_figures(&out);
     return out;

@@ -322,6 +322,7 @@ void TaskLane::read_figures(metrics::Readings* into) const {
             blocked_);
   lane_->metrics().figures.read(into);
   if (ahead_ != nullptr) ahead_->figures().read(into);
+  changes_.figures().read(into);
 }
 
 Result<base::RefPtr<SessionProgram>> TaskLane::known(uint64_t session, uint64_t program) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/ckpt/checkpoint_reader.h"
 #include "sidereal/ckpt/index.h"
@@ -228,6 +229,7 @@ Status Checkpointing::begin(const TrainingState& state) {
   std::vector<service::Session::Feed> feeds = feeds_of(state, *context_.nodes);
   feeds.emplace_back(context_.nodes->prefix,
                      tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix}));
+  base::emit({}, base::Event::kCheckpointBegun, {{"prefix", prefix}});
   saving_ = std::make_unique<Saving>();
   saving_->is_increment = feed_base(prefix, &feeds);
   saving_->steps = state.steps;
@@ -301,6 +303,12 @@ void Checkpointing::collect() {
 
 void Checkpointing::take(int64_t steps, size_t points, const std::string& prefix,
                          const Status& saved) {
+  const std::chrono::duration<double> lasted = Clock::now() - asked_;
+  base::EventFields fields = {{"prefix", prefix},
+                              {"seconds", std::round(lasted.count() * 1000) / 1000}};
+  if (!saved.ok()) fields.emplace_back("why", base::message_of(saved));
+  base::emit({}, saved.ok() ? base::Event::kCheckpointWritten : base::Event::kCheckpointFailed,
+             fields);
   if (saved.ok()) {
     saved_steps_ = steps;
     saved_points_ = points;

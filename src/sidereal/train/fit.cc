@@ -1,9 +1,11 @@
 #include "sidereal/train/fit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/data/statistics.h"
@@ -89,11 +91,16 @@ void Fit::go_back(const TrainingState& to, const std::string& from,
     who = base::join(replaced, ", ") + (replaced.size() > 1 ? " were" : " was") +
           " lost and started again";
   }
+  const std::chrono::duration<double> lasted = steady_clock::now() - lost_at;
+  base::emit({}, base::Event::kRestoreDone,
+             {{"task", base::join(replaced, " ")},
+              {"prefix", from},
+              {"seconds", std::round(lasted.count() * 1000) / 1000},
+              {"rows_again", rows_again}});
   tell(fmt::format(
       "{}: all variables are as {} after {:.1f} s; {} rows in {} steps since then are trained "
       "again, {} rows are lost",
-      who, from.empty() ? "they began" : "in " + from,
-      std::chrono::duration<double>(steady_clock::now() - lost_at).count(), rows_again, steps_again,
+      who, from.empty() ? "they began" : "in " + from, lasted.count(), rows_again, steps_again,
       result.checkpoints.rows_lost));
 }
 

@@ -136,6 +136,7 @@ class Coordinator final : public ClusterCoordinator,
     std::vector<Tensor> fetches;
     std::shared_ptr<Value> value;
     steady_clock::time_point sent = {};
+    int runs = 0;
     uint64_t number = 0;  ///< Of `numbers_`, once it was sent; 0: it has none.
   };
   /// The plans of a resource.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sidereal/app/internal/coordinator.h"
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/task/origin.h"
@@ -30,6 +31,11 @@ coord::Origin origin_of(const Status& status) {
 }
 
 void Coordinator::run(int worker, uint64_t /*life*/, coord::ClosureId closure) {
+  const auto found = closures_.find(closure);
+  if (found != closures_.end() && ++found->second.runs > 1) {
+    base::emit({}, base::Event::kClosureRetried,
+               {{"closure", closure}, {"worker", name_of(worker)}, {"run", found->second.runs}});
+  }
   call(worker, call_of(Call::kClosure, closure));
 }
 
@@ -109,8 +115,8 @@ void Coordinator::lost(const std::shared_ptr<Connection>& connection, const Stat
   last_error_ = why;
   connection->is_over = true;
   if (workers_[static_cast<size_t>(connection->worker)] != connection) return;
-  base::log_info("worker lost worker={} error=\"{}\"", name_of(connection->worker),
-                 base::message_of(why));
+  base::emit({}, base::Event::kWorkerLost,
+             {{"worker", name_of(connection->worker)}, {"error", base::message_of(why)}});
   lose(*connection, kRetry);
 }
 

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/task/change_reading.h"
@@ -36,6 +38,8 @@ class FollowStream final
   Status begin(const session::v1::FollowHead& head);
   void refused() override { ++*bad_requests_; }
   void hung_up() override;
+  void tell_of_cut();
+  [[nodiscard]] base::EventSource source() const;
   void cancelled() override { hung_up(); }
   /// Once it began, ended() has the last word.
   [[nodiscard]] bool said_all() const override { return !began_; }
@@ -50,6 +54,10 @@ class FollowStream final
   std::shared_ptr<task::ChangesReader> reader_;
   bool has_gone_ = false;
   bool has_ended_ = false;
+  /// For its events.
+  const std::string peer_;
+  int lane_ = 0;
+  Status cut_off_;  // Why it was, until that is told.
 };
 
 }  // namespace sidereal::service

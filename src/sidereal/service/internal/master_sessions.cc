@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cmath>
 #include <future>
 #include <utility>
 #include <vector>
@@ -81,11 +82,11 @@ void MasterSessions::close(uint64_t id, const Status& why,
     }
   }
   if (session == nullptr) return done(not_there);
-  if (logs) {
-    base::log_info("session ended session={:016x} seconds={:.1f}{}", id,
-                   std::chrono::duration<double>(steady_clock::now() - made).count(),
-                   why.ok() ? "" : fmt::format(" why=\"{}\"", base::message_of(why)));
-  }
+  const std::chrono::duration<double> lasted = steady_clock::now() - made;
+  base::EventFields fields = {{"session", fmt::format("{:016x}", id)},
+                              {"seconds", std::round(lasted.count() * 1000) / 1000}};
+  if (!why.ok()) fields.emplace_back("why", base::message_of(why));
+  base::emit(source, base::Event::kSessionEnded, fields);
   if (on_ended) on_ended(id);
   session->close(why, std::move(done));
   if (on_close) on_close(why);

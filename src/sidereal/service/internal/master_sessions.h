@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "sidereal/base/event_log.h"
 #include "sidereal/base/status.h"
 #include "sidereal/master/master_session.h"
 #include "sidereal/service/job_leases.h"
@@ -21,7 +22,7 @@ namespace sidereal::service {
 /// Thread: any.
 class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
  public:
-  bool logs = false;  ///< Says in the log when one is made and when it ends. Set before any is.
+  base::EventSource source = {};  ///< Of what is told of them. Set before any is made.
   /// Told of each that ends, before its calls are. Set before any is made.
   std::function<void(uint64_t id)> on_ended = nullptr;
 

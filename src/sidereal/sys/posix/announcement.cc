@@ -40,6 +40,21 @@ std::unique_ptr<Announcement> Announcement::create(const std::string& kind,
 
 Announcement::~Announcement() { ::close(handle_); }
 
+void Announcement::append(std::string_view line, size_t bytes_max) {
+  text_ += line;
+  size_t from = text_.size() - line.size();
+  if (text_.size() > bytes_max) {
+    // Half of it, so that this is rare.
+    const size_t end = text_.find('\n', text_.size() - bytes_max / 2);
+    text_.erase(0, end == std::string::npos ? text_.size() : end + 1);
+    from = 0;
+    if (::ftruncate(handle_, 0) != 0) return;
+  }
+  const std::string_view rest = std::string_view(text_).substr(from);
+  // What there is no memory for is not announced.
+  static_cast<void>(::pwrite(handle_, rest.data(), rest.size(), static_cast<off_t>(from)) == 0);
+}
+
 std::vector<std::string> announced(const std::string& kind) {
   // Processes come and go meanwhile: what cannot be read is not there any more.
   const std::string wanted = "/memfd:" + kind + " (deleted)";
