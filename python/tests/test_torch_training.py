@@ -411,7 +411,9 @@ distributed.all_gather_object(seen, before)
 assert torch.equal(*seen)
 model = nn.parallel.DistributedDataParallel(Model())
 batch = st.KeyedJaggedTensor(["f"], torch.tensor([3, 5 + rank]), lengths=torch.tensor([1, 1]))
-model(batch).sum().backward()
+loss = model(batch).sum()
+distributed.barrier()  # Both have read before one pushes.
+loss.backward()
 tables.flush()
 distributed.barrier()
 weight = model.module.dense.weight.detach()[0]

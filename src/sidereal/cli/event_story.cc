@@ -114,8 +114,9 @@ std::vector<StoryEvent> story_of(const std::vector<std::string>& lines, int64_t 
     return std::tie(one.time_us, one.task, one.number, one.line);
   };
   std::ranges::sort(out, [&](const StoryEvent& a, const StoryEvent& b) { return key(a) < key(b); });
-  const auto repeated = std::ranges::unique(out, {}, &StoryEvent::line);
-  out.erase(repeated.begin(), repeated.end());
+  // std::ranges::unique() of GCC 12 is nothing for clang.
+  const auto is_same = [](const StoryEvent& a, const StoryEvent& b) { return a.line == b.line; };
+  out.erase(std::unique(out.begin(), out.end(), is_same), out.end());
   return out;
 }
 
