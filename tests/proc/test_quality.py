@@ -35,8 +35,8 @@ def test_models_reach_the_test_auc_published_for_frappe(program, tmp_path):
         expected |= {"deepfm bf16 seed 1", "deepfm bf16 beside float32"}
     if "fm" in MODELS:
         expected |= {f"fm {protocol} seed 1" for protocol in ("grpc", "grpc++", "star_server_lite")}
-        expected |= {f"fm {protocol} in step seed 1" for protocol in ("grpc", "grpc++")}
-        expected |= {"fm in step seed 1", "fm star_server_lite in step seed 1"}
+        expected |= {f"fm {protocol} sync seed 1" for protocol in ("grpc", "grpc++")}
+        expected |= {"fm sync seed 1", "fm star_server_lite sync seed 1"}
     assert {row["case"] for row in rows} == expected
     for row in rows:
         assert row["ours"] >= row["target"], row
