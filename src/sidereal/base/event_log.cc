@@ -139,6 +139,9 @@ std::string text_of(const EventField::Value& value) {
 
 }  // namespace
 
+EventField::EventField(std::string field_name, std::chrono::duration<double> time)
+    : EventField(std::move(field_name), std::round(time.count() * 1000) / 1000) {}
+
 std::span<const EventKind> event_kinds() { return kKinds; }
 
 const EventKind* find_event(std::string_view name) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -71,6 +72,8 @@ struct EventField {
       : EventField(std::move(field_name), Value(static_cast<int64_t>(number))) {}
   EventField(std::string field_name, const char* text)
       : EventField(std::move(field_name), Value(std::string(text))) {}
+  /// Seconds, to a millisecond.
+  EventField(std::string field_name, std::chrono::duration<double> time);
 
   std::string name;
   Value value;

@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <utility>
 
 #include "sidereal/app/running_clusters.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/cluster_option.h"
+#include "sidereal/cli/local_time.h"
 #include "sidereal/cli/security_options.h"
+#include "sidereal/cli/terminal.h"
 
 namespace sidereal::cli {
 
@@ -23,12 +23,7 @@ namespace {
 /// "pid 4711 since 12:03:04: sidereal train --data x.csv", cut.
 std::string text_of(const app::RunningCluster& running) {
   constexpr size_t kCommandBytes = 60;
-  const std::time_t started = running.started_s;
-  std::tm local = {};
-  localtime_r(&started, &local);
-  std::array<char, 32> time = {};
-  std::strftime(time.data(), time.size(), "%F %T", &local);
-  return fmt::format("pid {} since {}: {}", running.pid, time.data(),
+  return fmt::format("pid {} since {}: {}", running.pid, local_time(running.started_s),
                      base::message_text(running.command, kCommandBytes));
 }
 
@@ -58,7 +53,7 @@ Result<ChosenCluster> choose_cluster(const ClusterChoice& choice) {
     if (!choice.cluster.empty()) {
       return base::invalid_argument("--cluster and --target are both given; give one of them");
     }
-    const std::chrono::milliseconds limit(static_cast<int64_t>(choice.timeout_s * 1000));
+    const std::chrono::milliseconds limit = to_ms(choice.timeout_s);
     SR_ASSIGN_OR_RETURN(out.client, StatusClient::create(choice.target, security, limit));
     out.security = std::move(security);
     return out;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -14,6 +13,7 @@
 
 #include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/local_time.h"
 #include "sidereal/sys/posix/event_file.h"
 
 namespace sidereal::cli {
@@ -121,13 +121,8 @@ std::vector<StoryEvent> story_of(const std::vector<std::string>& lines, int64_t 
 }
 
 std::string format_event(const StoryEvent& event) {
-  const std::time_t seconds = event.time_us / kMicroseconds;
-  std::tm local = {};
-  localtime_r(&seconds, &local);
-  std::array<char, 32> time = {};
-  std::strftime(time.data(), time.size(), "%F %T", &local);
-  return fmt::format("{}.{:03} {:<18} {:<18} {}", time.data(), event.time_us % kMicroseconds / 1000,
-                     event.task, event.event, event.fields);
+  return fmt::format("{}.{:03} {:<18} {:<18} {}", local_time(event.time_us / kMicroseconds),
+                     event.time_us % kMicroseconds / 1000, event.task, event.event, event.fields);
 }
 
 Result<std::vector<std::string>> read_event_log(const std::string& path) {

@@ -44,9 +44,8 @@ Result<std::vector<std::string>> read_all(const EventsArguments& a, const Chosen
     lines.insert(lines.end(), of_file.begin(), of_file.end());
   }
   if (chosen == nullptr) return lines;
-  const milliseconds limit(static_cast<int64_t>(a.cluster.timeout_s * 1000));
   for (const service::TaskReport& report :
-       chosen->client->ask(limit, {}, static_cast<int>(base::kEventsKept))) {
+       chosen->client->ask(to_ms(a.cluster.timeout_s), {}, static_cast<int>(base::kEventsKept))) {
     *is_anybody_there |= report.status.ok();
     lines.insert(lines.end(), report.events.begin(), report.events.end());
   }
@@ -87,8 +86,9 @@ Status events(const EventsArguments& a) {
     }
     std::set<std::string> now;
     for (const StoryEvent& event : story_of(lines, since_us)) {
-      if (!shown.contains(event.line))
+      if (!shown.contains(event.line)) {
         fmt::print("{}\n", a.json ? event.line : format_event(event));
+      }
       now.insert(event.line);
     }
     std::fflush(stdout);

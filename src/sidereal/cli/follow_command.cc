@@ -65,8 +65,6 @@ struct FollowArguments {
   std::vector<std::string> tables;
 };
 
-milliseconds to_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
-
 void say(const std::string& line) {
   fmt::print("{}\n", line);
   std::fflush(stdout);
@@ -198,10 +196,6 @@ Status follow(const FollowArguments& a) {
   following.run();
   return {};
 }
-
-}  // namespace
-
-namespace {
 
 /// --keep, --roll-back and --to. Borrows `a`.
 void add_versions(CLI::App* command, FollowArguments* a) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,11 @@ class Screen {
  protected:
   Screen() = default;
 };
+
+/// Of an option in seconds.
+inline std::chrono::milliseconds to_ms(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
 
 /// Waits for a signal (see catch_interrupts()): true when one has come before `limit` has passed.
 bool wait_for_interrupt(std::chrono::milliseconds limit);

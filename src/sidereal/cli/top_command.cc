@@ -39,8 +39,6 @@ struct TopArguments {
   bool figures = false;
 };
 
-milliseconds to_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
-
 std::string text_of(const TopView& view, const TopArguments& a) {
   return a.figures ? format_figures(view) : format_top(view);
 }

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 namespace sidereal::master {
 
 using std::chrono::steady_clock;
@@ -42,10 +40,9 @@ void LostTasks::note_attached(const std::string& task, uint64_t incarnation) {
     seen = {.incarnation = incarnation};
   }
   if (!before.is_lost) return;
-  const std::chrono::duration<double> after = steady_clock::now() - before.since;
   base::emit(source_, base::Event::kTaskFound,
              {{"task", task},
-              {"seconds", std::round(after.count() * 1000) / 1000},
+              {"seconds", steady_clock::now() - before.since},
               {"is_restarted", before.incarnation != incarnation}});
 }
 

@@ -303,9 +303,7 @@ void Checkpointing::collect() {
 
 void Checkpointing::take(int64_t steps, size_t points, const std::string& prefix,
                          const Status& saved) {
-  const std::chrono::duration<double> lasted = Clock::now() - asked_;
-  base::EventFields fields = {{"prefix", prefix},
-                              {"seconds", std::round(lasted.count() * 1000) / 1000}};
+  base::EventFields fields = {{"prefix", prefix}, {"seconds", Clock::now() - asked_}};
   if (!saved.ok()) fields.emplace_back("why", base::message_of(saved));
   base::emit({}, saved.ok() ? base::Event::kCheckpointWritten : base::Event::kCheckpointFailed,
              fields);

@@ -1,7 +1,6 @@
 #include "sidereal/train/fit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -95,7 +94,7 @@ void Fit::go_back(const TrainingState& to, const std::string& from,
   base::emit({}, base::Event::kRestoreDone,
              {{"task", base::join(replaced, " ")},
               {"prefix", from},
-              {"seconds", std::round(lasted.count() * 1000) / 1000},
+              {"seconds", lasted},
               {"rows_again", rows_again}});
   tell(fmt::format(
       "{}: all variables are as {} after {:.1f} s; {} rows in {} steps since then are trained "

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cmath>
 #include <future>
 #include <utility>
 #include <vector>
@@ -82,9 +81,8 @@ void MasterSessions::close(uint64_t id, const Status& why,
     }
   }
   if (session == nullptr) return done(not_there);
-  const std::chrono::duration<double> lasted = steady_clock::now() - made;
   base::EventFields fields = {{"session", fmt::format("{:016x}", id)},
-                              {"seconds", std::round(lasted.count() * 1000) / 1000}};
+                              {"seconds", steady_clock::now() - made}};
   if (!why.ok()) fields.emplace_back("why", base::message_of(why));
   base::emit(source, base::Event::kSessionEnded, fields);
   if (on_ended) on_ended(id);
