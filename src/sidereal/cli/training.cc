@@ -37,9 +37,11 @@ Status check_interrupt(const char* when) {
   return base::cancelled("interrupted {}", when);
 }
 
-/// A signal to all processes ends the servers too, and that may be seen first.
+/// A signal to all processes ends the servers too, and that may be seen first: as a lost server, or
+/// as a step that a stopping one cancelled.
 Status after_interrupt(const Status& status) {
-  if (status.ok() || !interrupted() || status.code() == StatusCode::kCancelled) return status;
+  if (status.ok() || !interrupted()) return status;
+  if (status.code() == StatusCode::kCancelled) return base::cancelled("interrupted while training");
   return base::cancelled("interrupted while training; then {}: {}", base::code_name(status.code()),
                          base::message_of(status));
 }
