@@ -118,8 +118,8 @@ Status run(int64_t rows, int64_t epochs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int64_t rows = argc > 1 ? std::atoll(argv[1]) : 200'000;
-  const int64_t epochs = argc > 2 ? std::atoll(argv[2]) : 3;
+  const int64_t rows = argc > 1 ? std::strtoll(argv[1], nullptr, 10) : 200'000;
+  const int64_t epochs = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 3;
   const Status status = run(rows, epochs);
   if (status.ok()) return 0;
   fmt::print(stderr, "quickstart: {}\n", sidereal::base::message_of(status));

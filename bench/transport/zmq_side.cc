@@ -45,7 +45,8 @@ Status serve_zmq(int, int out, bool polling) {
   std::array<char, 100> name = {};
   size_t length = name.size();
   zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, name.data(), &length);
-  const int32_t port = std::atoi(std::strrchr(name.data(), ':') + 1);
+  const char* const digits = std::strrchr(name.data(), ':') + 1;
+  const auto port = static_cast<int32_t>(std::strtol(digits, nullptr, 10));
   use_cubic();
   write_all(out, &port, sizeof(port));
   zmq_msg_t from;

@@ -67,8 +67,8 @@ Status status_of(nb::python_error& error) {
       return base::make_status(code, nb::cast<std::string>(value.attr("message")));
     }
     text += ": " + std::string(nb::str(value).c_str());
+    // NOLINTNEXTLINE(bugprone-empty-catch): of one that cannot say what it is, the type has to do.
   } catch (const std::exception&) {
-    // An exception that cannot say what it is: its type has to do.
   }
   return base::make_status(code, text);
 }

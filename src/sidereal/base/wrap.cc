@@ -29,11 +29,11 @@ std::string wrap(std::string_view text, size_t columns, std::string_view indent)
   size_t used = 0;
   for (const std::string& piece : pieces) {
     if (used > 0 && used + 1 + piece.size() > columns) {
-      out += "\n";
+      out += '\n';
       out += indent;
       used = indent.size();
     } else if (!out.empty()) {
-      out += " ";
+      out += ' ';
       ++used;
     }
     out += piece;

@@ -37,7 +37,8 @@ Result<int64_t> parse_time(const std::string& text) {
   int hours = 0;
   int minutes = 0;
   int length = 0;
-  // NOLINTNEXTLINE(cert-err34-c): each number has a width, and the length is compared.
+  // Each number has a width, and the length is compared.
+  // NOLINTNEXTLINE(bugprone-unchecked-string-to-number-conversion)
   const int got = std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%6d%c%2d:%2d%n", &time.tm_year,
                               &time.tm_mon, &time.tm_mday, &time.tm_hour, &time.tm_min,
                               &time.tm_sec, &us, &sign, &hours, &minutes, &length);

@@ -179,6 +179,7 @@ std::string shell_quoted(const std::string& text) {
 /// Has Graphviz draw `dot`.
 Status draw(const std::string& dot, const std::string& path) {
   const std::string target = path.empty() ? "" : " -o " + shell_quoted(path);
+  // NOLINTNEXTLINE(bugprone-command-processor): the path is quoted, the rest is fixed.
   std::FILE* pipe = popen(("dot -Tsvg" + target).c_str(), "w");
   if (pipe == nullptr) return base::unavailable("cannot start Graphviz");
   const bool written = std::fwrite(dot.data(), 1, dot.size(), pipe) == dot.size();

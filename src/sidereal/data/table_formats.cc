@@ -56,7 +56,7 @@ const TableFormat* by_ending(std::string_view path) {
   constexpr std::string_view kPacked = ".gz";
   if (path.ends_with(kPacked)) path.remove_suffix(kPacked.size());
   for (const TableFormat& one : kFormats) {
-    for (const std::string& ending : base::split(std::string(one.endings), ' ')) {
+    for (const std::string& ending : base::split(one.endings, ' ')) {
       if (path.size() <= ending.size()) continue;
       const std::string_view end = path.substr(path.size() - ending.size());
       const auto same = [](char a, char b) {

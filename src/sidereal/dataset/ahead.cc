@@ -191,8 +191,8 @@ class Threaded : public Stage, public Sleeper {
     const size_t may = runtime().take_threads(count_);
     try {
       for (size_t i = 0; i < may; ++i) threads_.emplace_back([this] { run(); });
+      // NOLINTNEXTLINE(bugprone-empty-catch): as many as there are will do.
     } catch (const std::system_error&) {
-      // As many as there are will do.
     }
     runtime().give_back_threads(may - threads_.size());
     if (!threads_.empty()) return {};

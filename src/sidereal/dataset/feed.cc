@@ -100,7 +100,7 @@ class Feed final : public ports::ElementReading {
   std::shared_ptr<ports::ReadingWork> restore(std::string position) override {
     return Work::begin(
         [iterator = iterator_, position = std::move(position)]() -> Result<std::string> {
-          const Status status = iterator->restore(position);
+          Status status = iterator->restore(position);
           if (status.ok()) return std::string();
           if (status.code() != StatusCode::kDataLoss) return status;
           return base::invalid_argument("the bytes are no position of this dataset: {}",

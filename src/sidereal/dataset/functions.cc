@@ -112,7 +112,7 @@ class Interleave final : public WithFunction {
           SR_ASSIGN_OR_RETURN(const bool some, input_->next(&open.element));
           ended_ = !some;
           if (some) {
-            const Status status = begin(&open, step_++);
+            Status status = begin(&open, step_++);
             if (!status.ok()) return status;
             ++count_;
             continue;

@@ -18,7 +18,7 @@ void describe(const Dataset& dataset, std::string* out) {
   *out += dataset.op() + to_string(dataset.outputs()) + "[";
   for (const DatasetPtr& input : dataset.def().inputs) describe(*input, out);
   if (dataset.def().inner != nullptr) describe(*dataset.def().inner, out);
-  *out += "]";
+  *out += ']';
 }
 
 uint64_t fingerprint(const Dataset& dataset) {

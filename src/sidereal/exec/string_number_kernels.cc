@@ -91,8 +91,8 @@ struct NumberFormat {
     std::string spec = "{:";
     spec += fill == "-" ? "<" : fill == "0" ? "" : ">";
     if (fill == " " || fill == "+") spec += fill;
-    if (fill == "#" && real) spec += "#";
-    if (fill == "0") spec += "0";
+    if (fill == "#" && real) spec += '#';
+    if (fill == "0") spec += '0';
     if (width > 0) spec += std::to_string(width);
     if (real && precision >= 0) spec += fmt::format(".{}", precision);
     if (real) spec += scientific ? "e" : shortest ? "g" : "f";

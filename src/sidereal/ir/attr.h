@@ -44,7 +44,8 @@ const T* find_attr(const AttrMap& attrs, std::string_view name) {
 template <class T>
 T attr_or(const AttrMap& attrs, std::string_view name, T fallback) {
   const T* found = find_attr<T>(attrs, name);
-  return found != nullptr ? *found : std::move(fallback);
+  if (found != nullptr) return *found;
+  return fallback;
 }
 
 /// The attribute `name` of type T, or kInvalidArgument naming it.

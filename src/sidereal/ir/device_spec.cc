@@ -111,7 +111,7 @@ bool differ(const std::optional<T>& a, const std::optional<T>& b) {
 }
 
 template <class T>
-const std::optional<T>& first_set(const std::optional<T>& a, const std::optional<T>& b) {
+std::optional<T> first_set(const std::optional<T>& a, const std::optional<T>& b) {
   return a.has_value() ? a : b;
 }
 

@@ -229,7 +229,7 @@ Status get_values(std::string_view bytes, SavedModel* model) {
 
 /// The bytes of the next section, which must be `wanted`.
 Result<std::string_view> get_section(ByteReader* r, Section wanted) {
-  Section kind{};
+  Section kind = wanted;
   uint64_t checksum = 0;
   SR_RETURN_IF_ERROR(r->get(&kind));
   if (kind != wanted) {

@@ -32,7 +32,10 @@ double digamma_of(double x) {
     result = -kPi / std::tan(kPi * std::remainder(x, 1.0));
     x = 1 - x;
   }
-  for (; x < 10; x += 1) result -= 1 / x;
+  while (x < 10) {
+    result -= 1 / x;
+    x += 1;
+  }
   const double z = 1 / (x * x);
   const double series =
       horner(z, 1.0 / 12, -691.0 / 32760, 1.0 / 132, -1.0 / 240, 1.0 / 252, -1.0 / 120, 1.0 / 12);
@@ -47,7 +50,10 @@ double trigamma_of(double x) {
     return kPi * kPi / (s * s) - trigamma_of(1 - x);
   }
   double result = 0;
-  for (; x < 10; x += 1) result += 1 / (x * x);
+  while (x < 10) {
+    result += 1 / (x * x);
+    x += 1;
+  }
   const double z = 1 / (x * x);
   const double series =
       horner(z, 7.0 / 6, -691.0 / 2730, 5.0 / 66, -1.0 / 30, 1.0 / 42, -1.0 / 30, 1.0 / 6);

@@ -19,7 +19,7 @@ Result<std::shared_ptr<LoopRun>> MasterSession::run_loop(task::LoopOptions optio
                                                          std::shared_ptr<LoopSink> sink) {
   SR_RETURN_IF_ERROR(check_loop(options));
   if (options.step_timeout.count() == 0) options.step_timeout = config_.operation_timeout;
-  const auto loop =
+  auto loop =
       std::make_shared<LoopRun>(context_, id_, std::move(options), std::move(sink), shelf_,
                                 [self = shared_from_this()](const std::shared_ptr<LoopRun>& ended) {
                                   self->forget_loop(ended);

@@ -355,7 +355,7 @@ std::string ops_page(const ir::OpRegistry& registry) {
       out += fmt::format("| `{}` | {}{} | {} |\n", attr.name, attr.type,
                          attr.required ? "" : ", optional", cell(attr.doc));
     }
-    out += "\n";
+    out += '\n';
   }
   out.pop_back();
   return out;

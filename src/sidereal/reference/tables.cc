@@ -209,8 +209,10 @@ Status unique(const Call& c) {
     inverse.push_back(it - found.begin());
     if (it == found.end()) found.push_back(id);
   }
-  c.add_output(DType::kInt64, Shape{static_cast<int64_t>(found.size())}).integer = found;
-  c.add_output(DType::kInt32, Shape{static_cast<int64_t>(inverse.size())}).integer = inverse;
+  const Shape unique{static_cast<int64_t>(found.size())};
+  const Shape all{static_cast<int64_t>(inverse.size())};
+  c.add_output(DType::kInt64, unique).integer = std::move(found);
+  c.add_output(DType::kInt32, all).integer = std::move(inverse);
   return {};
 }
 

@@ -44,7 +44,7 @@ class Follower::Task::Call final : public ClientStream<v1::FollowRequest, v1::Fo
     *request.mutable_head() = std::move(head);
     put(std::move(request));
   }
-  void hang_up() { ClientStream::hang_up(); }
+  using ClientStream::hang_up;
   /// Once it was started.
   void ask(uint64_t mark) {
     v1::FollowRequest request;

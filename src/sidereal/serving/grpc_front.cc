@@ -239,7 +239,8 @@ Status GrpcFront::Impl::start() {
   SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
                       security::Credentials::create(options_.security));
   SR_ASSIGN_OR_RETURN(listener_, security::Listener::create(options_.address, credentials));
-  port_ = std::atoi(listener_->address().substr(listener_->address().rfind(':') + 1).c_str());
+  const std::string port = listener_->address().substr(listener_->address().rfind(':') + 1);
+  port_ = static_cast<int>(std::strtol(port.c_str(), nullptr, 10));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.RegisterService(&predictions_);

@@ -92,7 +92,7 @@ Result<std::shared_ptr<ChangesReader>> ChangeLogs::read(const ChangesWanted& wan
   bounded.cut_ns = std::clamp(wanted.cut_ns, kCutMin, kCutMax);
   bounded.window_bytes = std::clamp(wanted.window_bytes, kWindowMin, kWindowMax);
   TaskLane* const lane = lanes_[static_cast<size_t>(wanted.lane)].get();
-  const auto reader = std::make_shared<LaneChanges::Reader>(
+  auto reader = std::make_shared<LaneChanges::Reader>(
       std::move(bounded), enter(std::move(container)), lane, std::move(sink));
   if (lane->post([this, reader] { reader->lane->changes()->add(reader, this); })) return reader;
   return is_stopping("the task");

@@ -130,7 +130,7 @@ void CheckpointDirectory::forget_after(const std::string& prefix) {
 
 Result<std::string> CheckpointDirectory::begin(int64_t step) {
   const std::string name = fmt::format("{}{}", kPrefix, step);
-  const std::string prefix = fmt::format("{}/{}", path_, name);
+  std::string prefix = fmt::format("{}/{}", path_, name);
   if (std::ranges::find(names_, name) == names_.end()) {
     if (disk_->open(ckpt::index_path(prefix)).ok()) {
       SR_RETURN_IF_ERROR(remove_what_stands_on(name));

@@ -228,7 +228,7 @@ Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
   const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
   if (!is_new) return &at->second;
   std::vector<WorkerSession> made(worker_lanes_.size());
-  const Status status = for_all(made.size(), [&](size_t i) -> Status {
+  Status status = for_all(made.size(), [&](size_t i) -> Status {
     const int index = static_cast<int>(i);
     service::SessionOptions options = cluster_->session_options();
     options.state_group = state_group_;

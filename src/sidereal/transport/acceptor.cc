@@ -455,7 +455,7 @@ Result<Client*> Acceptor::Impl::meet(const wire::Hello& hello) {
     // It may not know that it was forgotten before: then no call of it has come since.
     const bool is_known = hello.session == client->session && !client->is_forgotten;
     if (is_known) {
-      const Status confirmed = clients_.confirm(client, hello.confirmed);
+      Status confirmed = clients_.confirm(client, hello.confirmed);
       if (!confirmed.ok()) {
         detach(client);
         return confirmed;

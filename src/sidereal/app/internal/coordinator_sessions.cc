@@ -126,7 +126,7 @@ Status Coordinator::check_ps(const std::vector<service::DeviceAttributes>& devic
 
 void Coordinator::take(size_t worker, Result<std::shared_ptr<Connection>> made) {
   if (made.ok()) {
-    const std::shared_ptr<Connection> connection = *made;
+    const std::shared_ptr<Connection>& connection = *made;
     workers_[worker] = connection;
     // Its stream may have ended already.
     if (connection->is_over) return connect_anew(worker, kRetry);

@@ -338,7 +338,7 @@ class SessionModel {
       values_.push_back({after[0], 0});
       made_.targets.push_back(after[0]);
     }
-    last_through_queue_ = after;
+    last_through_queue_ = std::move(after);
   }
 
   inline static const ir::TensorSpec kSquare{DType::kFloat64, kControlShape};
