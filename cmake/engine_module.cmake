@@ -128,9 +128,15 @@ function(sidereal_add_testing_library module sources libraries)
   endif()
 endfunction()
 
+# A source includes the header of its name first (tools/tidy.py), and clang-tidy compiles it without
+# the precompiled header: what has such a source is not compiled once more.
 function(sidereal_add_header_check name directory headers libraries)
   set(sources "")
   foreach(header IN LISTS headers)
+    string(REGEX REPLACE "\\.h$" ".cc" beside ${header})
+    if(EXISTS ${directory}/${beside})
+      continue()
+    endif()
     file(RELATIVE_PATH relative ${PROJECT_SOURCE_DIR}/src ${directory}/${header})
     string(MAKE_C_IDENTIFIER ${relative} id)
     set(source ${SIDEREAL_GENERATED_DIR}/header_check/${id}.cc)
@@ -151,11 +157,11 @@ endfunction()
 #
 # Makes the static library sidereal_<name> (alias sidereal::<name>), the test binary <name>_test
 # (each case known to ctest, labelled with the module), the benchmark <name>_bench, and, with
-# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles every header alone. TESTS_ALONE is
-# a GoogleTest filter: ctest runs what it names while it runs nothing else, as does a test that
-# takes all processors and measures what is left for others. HEADERS
-# defaults to the folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any
-# module configured before.
+# SIDEREAL_HEADER_CHECK, sidereal_headers_<name>, which compiles headers without a source alone.
+# TESTS_ALONE is a GoogleTest filter: ctest runs what it names while it runs nothing else, as does a
+# test that takes all processors and measures what is left for others. HEADERS defaults to the
+# folder's *.h. DEPS must be allowed by cmake/modules.cmake; TEST_DEPS may name any module that is
+# configured before.
 #
 # What tests share is in the folder testing/, and TESTING are the sources in it. With such a folder
 # there is the library sidereal_<name>_testing, which the module's own tests link, and those of

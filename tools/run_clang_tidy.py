@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parents[1]
-    tidy = os.environ.get("CLANG_TIDY", "clang-tidy")
+    tidy = os.environ.get("CLANG_TIDY") or str(pathlib.Path(sys.executable).with_name("clang-tidy"))
     version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
     salt = version + (root / ".clang-tidy").read_bytes()
     entries = compile_commands(options.build, root)

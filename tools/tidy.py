@@ -168,6 +168,19 @@ def rule_pragma_once(tree: Tree) -> Iterator[Problem]:
             yield file, 1, "a header has #pragma once"
 
 
+def rule_own_header_first(tree: Tree) -> Iterator[Problem]:
+    """Compiling the source then shows that the header stands alone."""
+    for file in tree.files:
+        header = str(pathlib.PurePosixPath(file).with_suffix(".h"))
+        if not file.startswith("src/") or suffix(file) != ".cc" or header not in tree.files:
+            continue
+        for number, line in enumerate(tree.lines(file), 1):
+            if line.startswith("#include"):
+                if not line.endswith(f'{name(header)}"'):
+                    yield file, number, f"{name(header)} comes before other headers"
+                break
+
+
 def listed_in_cmake(tree: Tree, file: str) -> bool:
     """Whether a CMakeLists.txt in the file's folder or above names it, relative to itself."""
     path = pathlib.PurePosixPath(file)
@@ -274,6 +287,7 @@ RULES = [
     rule_no_sleep_in_tests,
     rule_whitespace,
     rule_pragma_once,
+    rule_own_header_first,
     rule_no_orphans,
     rule_documents,
     rule_figures,

@@ -39,6 +39,7 @@ def test_a_clean_tree_has_no_problems(problems):
         ("src/a.cc", "\n" * 976, "at most 975 lines"),
         ("src/a_test.cc", "\n" * 1351, "at most 1350 lines"),
         ("src/a.h", "int a();\n", "#pragma once"),
+        ("src/a.cc", '#include <map>\n#include "a.h"\n', "a.h comes before other headers"),
         ("src/a.cc", "\tint x;\n", "a tab"),
         ("src/a.cc", "int x; \n", "white space at the end"),
         ("src/a.cc", "int x;", "no newline"),
@@ -116,5 +117,6 @@ def test_figures_of_other_pages_are_those_of_the_benchmarks(problems):
 
 
 def test_words_and_paths_that_only_look_alike_are_accepted(problems):
-    text = "#include <sys/ho" + "me/x>\n// autodoc, net" + "work/x, $HOME/wo" + "rk/x\n"
+    text = '#include "a.h"\n#include <sys/ho' + "me/x>\n"
+    text += "// autodoc, net" + "work/x, $HOME/wo" + "rk/x\n"
     assert problems({"src/a.cc": text}) == []
