@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/base/strings.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/follower_task.h"
 #include "sidereal/service/status_client.h"
@@ -25,8 +26,12 @@ namespace {
 constexpr milliseconds kLook{100};
 /// How often a look-up begins again while variables come and go.
 constexpr int kTries = 3;
-/// That a message names.
-constexpr size_t kNamesMax = 20;
+/// For a message.
+std::string quoted_names(const std::vector<std::string>& names) {
+  constexpr size_t kNamesMax = 20;
+  const auto quoted = [](const std::string& name) { return fmt::format("'{}'", name); };
+  return names.empty() ? "none" : base::some_of(names, kNamesMax, quoted);
+}
 
 }  // namespace
 
@@ -198,14 +203,9 @@ Status Follower::why_not(const Catalog& catalog, std::string_view table) const {
   if (catalog.others.contains(table)) {
     return base::invalid_argument("'{}' is no table: that is numbers [rows, dim]", table);
   }
-  std::string names;
-  size_t count = 0;
-  for (const auto& [name, one] : catalog.tables) {
-    if (++count <= kNamesMax) names += fmt::format("{}'{}'", count == 1 ? "" : ", ", name);
-  }
-  if (count == 0) names = "none";
-  if (count > kNamesMax) names += fmt::format(" and {} more", count - kNamesMax);
-  return base::not_found("there is no table '{}'; there are: {}", table, names);
+  std::vector<std::string> names;
+  for (const auto& [name, one] : catalog.tables) names.push_back(name);
+  return base::not_found("there is no table '{}'; there are: {}", table, quoted_names(names));
 }
 
 std::map<std::string, FollowedTable> Follower::tables() const {
