@@ -306,7 +306,7 @@ def test_what_cannot_be_followed(tmp_path: Path) -> None:
         return ended.stderr
 
     jobs = '{"ps": ["127.0.0.1:1"]}'
-    assert "no job 'chief'; see --job" in error_of("--cluster", jobs, "--job", "chief")
+    assert "no job 'chief'; it has: 'ps'" in error_of("--cluster", jobs, "--job", "chief")
     assert "--out" in error_of("--cluster", jobs, "--out", tmp_path / "nowhere")
     assert "--out DIR" in error_of("--cluster", jobs, "--keep", 3)
     assert "--roll-back DIR" in error_of("--cluster", jobs, "--to", 3)

@@ -43,7 +43,10 @@ Result<std::unique_ptr<Follower>> Follower::create(StatusClient* client, millise
   for (const TaskReport& report : client->ask(limit, job)) {
     tasks.push_back({.task = report.task, .address = report.address});
   }
-  if (tasks.empty()) return base::invalid_argument("the cluster has no job '{}'; see --job", job);
+  if (tasks.empty()) {
+    return base::invalid_argument("the cluster has no job '{}'; it has: {}", job,
+                                  quoted_names(client->jobs()));
+  }
   return create(tasks, security, options);
 }
 
