@@ -22,7 +22,7 @@ using tensor::Tensor;
 
 namespace {
 
-/// How often streams that broke are looked after.
+/// How often streams that broke, and tables that are waited for, are looked after.
 constexpr milliseconds kLook{100};
 /// How often a look-up begins again while variables come and go.
 constexpr int kTries = 3;
@@ -96,18 +96,29 @@ void Follower::keep_looking() {
 
 Status Follower::wait_until_current(milliseconds limit, const std::function<bool()>& is_cancelled) {
   const steady_clock::time_point deadline = steady_clock::now() + limit;
-  Status missing;
+  const uint64_t mark = ++marks_;
+  for (const auto& task : tasks_) task->ask(mark);
+  for (const auto& task : tasks_) {
+    SR_RETURN_IF_ERROR(task->wait(mark, deadline, is_cancelled));
+  }
+  for (const std::string& name : options_.tables) {
+    SR_RETURN_IF_ERROR(wait_for_table(name, deadline, is_cancelled));
+  }
+  return {};
+}
+
+Status Follower::wait_for_table(const std::string& name, steady_clock::time_point deadline,
+                                const std::function<bool()>& is_cancelled) {
   while (true) {
-    const uint64_t mark = ++marks_;
-    for (const auto& task : tasks_) task->ask(mark);
-    for (const auto& task : tasks_) {
-      Status waited = task->wait(mark, deadline, is_cancelled);
-      const bool is_late = waited.code() == StatusCode::kDeadlineExceeded;
-      if (!waited.ok()) return is_late && !missing.ok() ? missing : waited;
-    }
-    missing = {};
-    for (const std::string& name : options_.tables) missing.Update(table(name).status());
+    const Status missing = table(name).status();
     if (missing.ok() || steady_clock::now() >= deadline) return missing;
+    if (is_cancelled != nullptr && is_cancelled()) {
+      return base::cancelled("waiting for table '{}' was cancelled: {}", name,
+                             base::message_of(missing));
+    }
+    std::unique_lock lock(end_mutex_);
+    const auto until = std::min(deadline, steady_clock::now() + kLook);
+    if (end_.wait_until(lock, until, [this] { return has_ended_; })) return missing;
   }
 }
 
