@@ -18,10 +18,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -345,6 +347,11 @@ def check(wheel: pathlib.Path, python: Interpreter, data: pathlib.Path) -> Itera
     )  # fmt: skip
 
 
+def end(number: int, _: FrameType | None) -> None:
+    """Ends as an error does, which removes temporary folders."""
+    sys.exit(128 + number)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev wheel", description="Makes wheels in dist.")
     parser.add_argument("--python", action="append", default=[], metavar="FILE",
@@ -359,6 +366,8 @@ def main() -> int:
     parser.add_argument("--define", action="append", default=[], metavar="NAME=VALUE",
                         help="of CMake, for the build")  # fmt: skip
     options = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     (ROOT / "build" / "wheels").mkdir(parents=True, exist_ok=True)
     try:
         settings = settings_of(options.define)

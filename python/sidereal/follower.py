@@ -177,8 +177,9 @@ class LookupClient:
         self.timeout = max(0.0, min(timeout, 1e6))
 
     def lookup(self, table: str, ids: npt.ArrayLike) -> npt.NDArray[Any]:
-        """As Follower.lookup(). Errors: its, and InvalidArgumentError for more than 65,536 rows, or
-        4,000,000 bytes of rows, at once."""
+        """As Follower.lookup(). Rows of more than 65,536 ids, or of more than 4,000,000 bytes, come
+        by several requests, all in the time for an answer. Errors: its, and AbortedError where a
+        table gets rows of another form meanwhile."""
         numbers = numbers_of(ids)
         dtype, dim, found = self._native.look_up(table, numbers.reshape(-1), self.timeout)
         return np.frombuffer(bytearray(found), dtype).reshape(*numbers.shape, dim)

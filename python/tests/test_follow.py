@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from followed import DIM, ROWS, Cluster, Tables
@@ -230,6 +231,9 @@ def test_a_group_of_sessions(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_rows_are_looked_up_over_grpc(cluster: Cluster, tmp_path: Path) -> None:
     tables = Tables()
+    # Of which an answer has room for three rows.
+    with tf.device("/job:ps/task:0"):
+        wide = tf.get_variable("wide", [4, 300_000], initializer=tf.random_uniform_initializer())
     with tf.Session(cluster.target) as session:
         session.run(tf.global_variables_initializer())
         tables.push(session, 20)
@@ -237,8 +241,9 @@ def test_rows_are_looked_up_over_grpc(cluster: Cluster, tmp_path: Path) -> None:
         follower = Follower(cluster, tmp_path / "files", "--listen", "127.0.0.1:0")
         follower.wait_to_say("rows are looked up at ")
         follower.wait_for(wanted)
-        client = sr.LookupClient(follower.said().split("\n")[0].rpartition(" ")[2])
-        assert client.tables == {"table": (ROWS, DIM), "other": (7, 3)}
+        address = follower.said().split("\n")[0].rpartition(" ")[2]
+        client = sr.LookupClient(address)
+        assert client.tables == {"table": (ROWS, DIM), "other": (7, 3), "wide": (4, 300_000)}
         assert [one.task[-1] for one in client.tasks] == ["0", "1"]
         assert 0 <= client.behind < math.inf
         assert np.array_equal(client.lookup("table", np.arange(ROWS)), wanted)
@@ -249,8 +254,20 @@ def test_rows_are_looked_up_over_grpc(cluster: Cluster, tmp_path: Path) -> None:
             client.lookup("tabel", [0])
         with pytest.raises(sr.errors.InvalidArgumentError, match=f"has {ROWS} rows"):
             client.lookup("table", [ROWS])
-        with pytest.raises(sr.errors.InvalidArgumentError, match="65537 ids at once"):
-            client.lookup("table", np.zeros(65537, np.int64))
+        many = np.random.default_rng(7).integers(-1, ROWS, 3 * 65536 + 1)
+        found = client.lookup("table", many)
+        assert np.array_equal(found[many >= 0], wanted[many[many >= 0]])
+        assert not found[many < 0].any()
+        assert np.array_equal(client.lookup("wide", [3, 1, 2, 0, 3]), wide.eval()[[3, 1, 2, 0, 3]])
+        many[-1] = ROWS
+        with pytest.raises(sr.errors.InvalidArgumentError, match=f"has {ROWS} rows"):
+            client.lookup("table", many)
+        with grpc.insecure_channel(address) as channel:
+            call = channel.unary_unary("/sidereal.lookup.v1.Tables/LookUp")
+            with pytest.raises(grpc.RpcError, match="65537 ids at once"):
+                call(b"\x0a\x05table" + b"\x12\x81\x80\x04" + bytes(65537))
+            with pytest.raises(grpc.RpcError, match="4 rows of 'wide' at once; 3, of 4000000"):
+                call(b"\x0a\x04wide" + b"\x12\x04" + bytes(4))
         assert follower.end(signal.SIGTERM) == 0, follower.said()
         with pytest.raises(sr.errors.UnavailableError):
             client.lookup("table", [0])
@@ -306,7 +323,7 @@ def test_what_cannot_be_followed(tmp_path: Path) -> None:
         return ended.stderr
 
     jobs = '{"ps": ["127.0.0.1:1"]}'
-    assert "no job 'chief'; see --job" in error_of("--cluster", jobs, "--job", "chief")
+    assert "no job 'chief'; it has: 'ps'" in error_of("--cluster", jobs, "--job", "chief")
     assert "--out" in error_of("--cluster", jobs, "--out", tmp_path / "nowhere")
     assert "--out DIR" in error_of("--cluster", jobs, "--keep", 3)
     assert "--roll-back DIR" in error_of("--cluster", jobs, "--to", 3)

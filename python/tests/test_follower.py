@@ -96,6 +96,23 @@ def test_what_cannot_be_looked_up(cluster: Cluster) -> None:
         follower.wait_until_current(0.5)
 
 
+def test_a_table_is_waited_for_until_it_is_there(cluster: Cluster) -> None:
+    with sr.Follower(cluster.target, tables=["table"], **BLOCKS) as follower:
+        found: list[np.ndarray] = []
+
+        def look_up() -> None:
+            wait(follower)
+            found.append(follower.lookup("table", [0]))
+
+        waiting = threading.Thread(target=look_up)
+        waiting.start()
+        tables = Tables()
+        with tf.Session(cluster.target) as session:
+            session.run(tf.global_variables_initializer())
+            waiting.join(PATIENCE_S)
+            assert np.array_equal(found[0], tables.now(session)[:1])
+
+
 def test_a_row_is_of_one_push_while_rows_change(cluster: Cluster) -> None:
     rows, dim = 64, 32
     with tf.device("/job:ps/task:0"):

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -74,6 +75,34 @@ def test_cmake_without_a_compiler_names_what_installs_one(tmp_path: Path) -> Non
 def test_nothing_is_required_of_cmake_without_saying_what_installs_it() -> None:
     for file in (ROOT / "cmake").glob("*.cmake"):
         assert not re.search(r"find_\w+\([^)]*REQUIRED", file.read_text()), file.name
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_wheel_that_is_given_up_leaves_no_folder(
+    number: int, wheel: ModuleType, tmp_path: Path
+) -> None:
+    # In the place of what repairs wheels: it has begun when the pipe has a reader.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "auditwheel.py").write_text(f"open({str(pipe)!r}).read()\n")
+    python = wheel.look_at(sys.executable)
+    assert python is not None
+
+    def folders() -> set[Path]:
+        return set((ROOT / "build").glob("tmp*"))
+
+    before = folders()
+    making = subprocess.Popen(
+        [sys.executable, ROOT / "tools" / "wheel.py", "--python", sys.executable, "--wheel",
+         tmp_path / f"sidereal-1-{python.tag}-any.whl", "--out", tmp_path],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    with making, pipe.open("w"):
+        made = folders() - before
+        making.send_signal(number)
+        assert making.wait(PATIENCE_S) != 0
+    assert made and not made & folders()
 
 
 def test_the_name_on_the_index_is_not_the_name_of_the_import() -> None:

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "sidereal/app/testing/model.h"
+#include "sidereal/base/event_log.h"
 #include "sidereal/ir/function.h"
 #include "sidereal/service/session.h"
 #include "sidereal/service/status_client.h"
@@ -398,6 +401,21 @@ TEST_P(SessionOfACluster, reset_forgets_containers_and_ends_sessions) {
   session = session_of(cluster, model);
   EXPECT_TRUE(session->run({}, {"read_w"}).ok());
   EXPECT_EQ(session->run({}, {"read_v"}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(SessionEvents, say_whether_the_client_closed_a_session) {
+  std::vector<std::string> told;
+  const base::EventSinkRegistration sink([&](std::string_view line) {
+    if (line.find("\"session_ended\"") != line.npos) told.emplace_back(line);
+  });
+  const TestCluster cluster(1);
+  Model model;
+  model.constant({1}, "a");
+  EXPECT_TRUE(session_of(cluster, model)->close().ok());
+  const auto session = session_of(cluster, model);
+  ASSERT_TRUE(service::Session::reset(cluster.target(), {}).ok());
+  EXPECT_THAT(told, ElementsAre(HasSubstr("\"why\":\"its client closed it\""),
+                                HasSubstr("\"why\":\"the containers of the session's cluster")));
 }
 
 TEST_P(SessionOfACluster, extensions_race_and_one_wins) {

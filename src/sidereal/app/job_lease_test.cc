@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
 #include <future>
 #include <thread>
 
+#include "sidereal/app/testing/figures.h"
 #include "sidereal/app/testing/model.h"
 #include "sidereal/app/testing/processes.h"
 #include "sidereal/cluster/protocol.h"
@@ -196,6 +199,47 @@ TEST_P(JobLeaseTest, a_session_hears_at_once_that_its_lease_is_lost) {
   EXPECT_EQ(read(again.get()), 0);
 }
 
+/// How a stream of closures has ended, of which one may end before.
+class StreamEnd final : public service::ClosureObserver {
+ public:
+  void ended(std::vector<service::ClosureResult> /*results*/) override { ended_.set_value(); }
+  void lost(const Status& why) override { why_.set_value(why); }
+  /// kInternal when it goes on.
+  Status wait() {
+    auto why = why_.get_future();
+    if (why.wait_for(std::chrono::seconds(60)) == std::future_status::ready) return why.get();
+    return base::internal("closures go on without their lease");
+  }
+  void wait_for_one() { ended_.get_future().wait(); }
+
+ private:
+  std::promise<Status> why_;
+  std::promise<void> ended_;
+};
+
+TEST_P(JobLeaseTest, closures_end_with_the_lease_of_their_session) {
+  const auto session = this->session({.name = "a", .user = "alice"}, 1);
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  const auto begin = [&](const std::shared_ptr<StreamEnd>& end) {
+    auto calls = session->run_closures(end);
+    calls->add_plan(1, {.targets = {"wait"}});
+    calls->run(1, 1, {}, std::chrono::milliseconds(0));
+    calls->flush();
+    return calls;
+  };
+  const auto running = std::make_shared<StreamEnd>();
+  const auto calls = begin(running);
+  // They need nothing of the task that granted it.
+  cluster_.stop(0);
+  const Status why = running->wait();
+  EXPECT_EQ(why.code(), StatusCode::kAborted) << why;
+  EXPECT_THAT(base::message_of(why), HasSubstr("had granted the lease of the job 'a'"));
+  const auto late = std::make_shared<StreamEnd>();
+  const auto late_calls = begin(late);
+  EXPECT_EQ(late->wait(), why);
+  cluster_.start(0);
+}
+
 TEST_P(JobLeaseTest, a_session_that_sees_a_part_of_the_cluster_has_a_lease_of_the_whole) {
   const auto first = session({.name = "a", .user = "alice"}, 0);
   service::SessionOptions options = patient();
@@ -326,6 +370,49 @@ TEST(JobLease, what_could_not_be_ended_with_it_is_ended_before_the_next) {
   const grpc::Status refused = stub->CreateSession(&making, late, &reply);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::ABORTED) << refused.error_message();
   EXPECT_THAT(refused.error_message(), HasSubstr("the program of the job 'a' has gone"));
+}
+
+/// What a program does that is killed.
+void run_closures_and_die(const std::string& target) {
+  const SharedModel model;
+  service::SessionOptions options = patient();
+  options.job = {.name = "a", .user = "alice"};
+  const auto session = service::Session::create(target, model.graph(), options);
+  if (!session.ok()) return;
+  const auto end = std::make_shared<StreamEnd>();
+  const auto calls = (*session)->run_closures(end);
+  calls->add_plan(1, {.targets = {"wait"}});
+  calls->add_plan(2, {.targets = {"init"}});
+  for (const uint64_t plan : {1, 2}) calls->run(plan, plan, {}, std::chrono::milliseconds(0));
+  calls->flush();
+  end->wait_for_one();
+  raise(SIGKILL);
+}
+
+TEST(JobLease, closures_of_a_program_that_is_killed_end_with_it) {
+  if (server_program().empty()) GTEST_SKIP() << "skipped: the program sidereal is not built";
+  // The program that dies is this test, which begins anew there.
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  constexpr const char* kTarget = "SIDEREAL_TEST_TARGET";
+  std::unique_ptr<ProcessCluster> servers;
+  if (getenv(kTarget) == nullptr) {
+    servers = std::make_unique<ProcessCluster>(3);
+    setenv(kTarget, servers->target(1).c_str(), 0);
+  }
+  EXPECT_EXIT(run_closures_and_die(getenv(kTarget)), ::testing::KilledBySignal(SIGKILL), "");
+  unsetenv(kTarget);
+  for (const char* const figure : {"steps_running", "steps_blocked", "sessions"}) {
+    for (const int task : {0, 1, 2}) {
+      EXPECT_TRUE(eventually([&] { return task_figure(servers->status(task), figure) == 0; }, 60))
+          << figure << " of task " << task;
+    }
+  }
+  service::SessionOptions options = patient();
+  options.job = {.name = "a", .user = "bob"};
+  const SharedModel model;
+  const auto next = service::Session::create(servers->target(2), model.graph(), options);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE((*next)->run({}, {}, {"read"}).ok());
 }
 
 TEST(JobLease, names_are_checked_before_anybody_is_asked) {

@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "sidereal/service/silence.h"
 #include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/event_file.h"
+#include "sidereal/sys/posix/posix.h"
 
 namespace sidereal::app {
 namespace {
@@ -163,12 +163,8 @@ class LocalCluster final : public Cluster {
 
   Status open_events() {
     if (options_.event_dir.empty()) return {};
-    std::error_code why;
-    std::filesystem::create_directories(options_.event_dir, why);
-    if (why) {
-      return base::invalid_argument("the folder of events '{}' cannot be made: {}",
-                                    options_.event_dir, why.message());
-    }
+    const Status made = sys::posix::create_disk()->make_directories(options_.event_dir);
+    if (!made.ok()) return base::with_context(made, "event_dir");
     events_ = sys::posix::write_events(
         sys::posix::event_file(options_.event_dir, sys::posix::kLauncherEvents));
     return {};

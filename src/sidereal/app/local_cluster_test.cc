@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <fstream>
 #include <map>
 
 #include "sidereal/app/cluster.h"
@@ -265,6 +267,15 @@ TEST(RemoteCluster, says_what_a_session_to_its_tasks_needs) {
   EXPECT_EQ((*cluster)->session_options().security.secret, "sixteen bytes are enough");
   EXPECT_EQ((*cluster)->target("ps", 1), "grpc://b:2");
   EXPECT_EQ((*cluster)->target("ps", 2), "");
+}
+
+TEST(LocalClusterOptions, name_a_folder_of_events_that_cannot_be_made) {
+  const std::string file = ::testing::TempDir() + "/events_in_" + std::to_string(getpid());
+  ASSERT_TRUE(std::ofstream(file).good());
+  const Status status = start_local_cluster({.event_dir = file + "/folder"}).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(base::message_of(status), HasSubstr("event_dir: cannot make directory " + file));
+  EXPECT_EQ(std::remove(file.c_str()), 0);
 }
 
 TEST(LocalClusterOptions, that_ask_for_no_tasks_are_refused) {

@@ -30,6 +30,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return out;
 }
 
+std::string list_of(const std::vector<std::string>& parts, size_t more) {
+  std::string out = join(parts, ", ");
+  if (more > 0) out += " and " + std::to_string(more) + " more";
+  return out;
+}
+
 std::string_view trim(std::string_view text) {
   const char* blanks = " \t\r\n";
   const size_t first = text.find_first_not_of(blanks);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -14,6 +15,21 @@ std::vector<std::string> split(std::string_view text, char separator);
 
 /// The parts joined with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+/// The parts as a list for people, and how many more there are: "a, b and 3 more".
+std::string list_of(const std::vector<std::string>& parts, size_t more);
+
+/// The first `count_max` of `items`, each as `text` writes it, for a message: "a, b and 3 more";
+/// "" of none.
+template <class Items, class Text>
+std::string some_of(const Items& items, size_t count_max, Text text) {
+  std::vector<std::string> shown;
+  for (const auto& item : items) {
+    if (shown.size() == count_max) break;
+    shown.emplace_back(text(item));
+  }
+  return list_of(shown, items.size() - shown.size());
+}
 
 /// `text` without leading and trailing blanks.
 std::string_view trim(std::string_view text);

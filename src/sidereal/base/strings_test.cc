@@ -34,6 +34,14 @@ TEST(Strings, MessagesCarryUtf8AndNoMoreThanTheyMay) {
   EXPECT_EQ(message_text("1234\xc3\xa9", 5), "1234 ... (6 bytes)");
 }
 
+TEST(Strings, ListsSayHowManyTheyLeaveOut) {
+  const std::vector<int> numbers = {1, 2, 3};
+  const auto text = [](int i) { return std::to_string(i); };
+  EXPECT_EQ(some_of(numbers, 3, text), "1, 2, 3");
+  EXPECT_EQ(some_of(numbers, 1, text), "1 and 2 more");
+  EXPECT_EQ(some_of(std::vector<int>(), 3, text), "");
+}
+
 TEST(Strings, HumanUnits) {
   EXPECT_EQ(human_count(1234567), "1.23M");
   EXPECT_EQ(human_count(999), "999");

@@ -1,7 +1,5 @@
 #include "sidereal/data/table_layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -23,13 +21,9 @@ namespace {
 std::string column_names(const std::vector<std::string>& names) {
   constexpr size_t kNamesMax = 50;
   constexpr size_t kNameBytesMax = 60;
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < names.size() && i < kNamesMax; ++i) {
-    shown.push_back(base::printable(base::message_text(names[i], kNameBytesMax)));
-  }
-  std::string out = base::join(shown, ", ");
-  if (names.size() > kNamesMax) out += fmt::format(" and {} more", names.size() - kNamesMax);
-  return out;
+  return base::some_of(names, kNamesMax, [](const std::string& name) {
+    return base::printable(base::message_text(name, kNameBytesMax));
+  });
 }
 
 }  // namespace
@@ -226,7 +220,7 @@ Status TableLayout::number_fields() {
   return invalid_argument(
       "column '{}' has a vocabulary and is neither categorical nor a sequence with ids of its "
       "own; they are: {}",
-      *numbered.begin(), base::join(categorical_, ", "));
+      *numbered.begin(), column_names(categorical_));
 }
 
 Status TableLayout::place_negatives() {
@@ -254,7 +248,7 @@ Result<size_t> TableLayout::category_of(const std::string& name, const char* why
   const auto at = std::find(categorical_.begin(), categorical_.end(), name);
   if (at != categorical_.end()) return at - categorical_.begin();
   return invalid_argument("no categorical column '{}', {}; they are: {}", name, why,
-                          base::join(categorical_, ", "));
+                          column_names(categorical_));
 }
 
 Result<int64_t*> TableLayout::crossed_of(const std::string& name) {

@@ -476,9 +476,9 @@ class SaveWork::Job : public std::enable_shared_from_this<Job> {
   std::optional<Result<std::string>> result_;
 };
 
-bool is_in_place(sys::Disk* disk, const std::string& prefix, uint64_t cut) {
-  const Result<ckpt::Index> index = ckpt::read_index(disk, prefix);
-  return index.ok() && std::ranges::find(index->cuts, cut) != index->cuts.end();
+std::vector<uint64_t> cuts_in_place(sys::Disk* disk, const std::string& prefix) {
+  Result<ckpt::Index> index = ckpt::read_index(disk, prefix);
+  return index.ok() ? std::move(index->cuts) : std::vector<uint64_t>();
 }
 
 std::unique_ptr<SaveWork> SaveWork::start(SaveRequest request, VariableLanes* lanes) {

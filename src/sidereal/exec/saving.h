@@ -44,8 +44,8 @@ struct SaveRequest {
   std::vector<SavedTensor> tensors = {};
 };
 
-/// Whether the checkpoint of a prefix is in place, with what was written at `cut`.
-bool is_in_place(sys::Disk* disk, const std::string& prefix, uint64_t cut);
+/// The cuts of the checkpoint of a prefix, once its index is in place; before: none.
+std::vector<uint64_t> cuts_in_place(sys::Disk* disk, const std::string& prefix);
 
 /// One task's part of a checkpoint. Each lane stops for an instant, at which it takes snapshots of
 /// all its variables; then it copies pieces of them out between its steps, and a thread writes

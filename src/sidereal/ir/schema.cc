@@ -118,16 +118,10 @@ const Tensor* InferContext::constant(size_t i) const {
 }
 
 std::string InferContext::describe() const {
-  std::string out = fmt::format("{} '{}' (", schema.name, node_name);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (i > 0) out += ", ";
-    if (i == 16) {
-      out += fmt::format("and {} more", inputs.size() - i);
-      break;
-    }
-    out += to_string(inputs[i]);
-  }
-  return out + ")";
+  constexpr size_t kInputsMax = 16;
+  return fmt::format(
+      "{} '{}' ({})", schema.name, node_name,
+      base::some_of(inputs, kInputsMax, [](const auto& input) { return to_string(input); }));
 }
 
 void OpRegistry::add(OpSchema schema) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,12 +111,22 @@ class PushCounts : public std::enable_shared_from_this<PushCounts> {
     const std::lock_guard lock(mutex_);
     return written_;
   }
-  /// The checkpoint of this cut is in place.
-  void commit(uint64_t cut) {
+  /// The index of this prefix is in place, with `cuts`. What was written for it before the latest
+  /// of them, and is not in it, was replaced before it was looked for, and is forgotten.
+  void commit(const std::string& prefix, std::span<const uint64_t> cuts) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(written_, [cut](const Written& one) { return one.cut == cut; });
-    if (committed_.size() >= kWrittenMax) committed_.erase(committed_.begin());
-    committed_.push_back(cut);
+    const auto is_in = [&](const Written& one) {
+      return one.prefix == prefix && std::ranges::find(cuts, one.cut) != cuts.end();
+    };
+    const auto end = std::find_if(written_.rbegin(), written_.rend(), is_in).base();
+    for (auto one = written_.begin(); one != end; ++one) {
+      if (!is_in(*one)) continue;
+      if (committed_.size() >= kWrittenMax) committed_.erase(committed_.begin());
+      committed_.push_back(one->cut);
+    }
+    const auto left = std::remove_if(written_.begin(), end,
+                                     [&](const Written& one) { return one.prefix == prefix; });
+    written_.erase(left, end);
   }
   /// Cuts that are in place, the latest last; earlier ones are forgotten.
   [[nodiscard]] std::vector<uint64_t> committed() const {

@@ -215,10 +215,23 @@ TEST(PushCounts, SayWhatLanesHave) {
 TEST(PushCounts, KnowWhichCheckpointsAreInPlace) {
   PushCounts counts(9);
   for (const uint64_t cut : {1, 2, 3}) counts.wrote({.cut = cut, .prefix = "model"});
-  counts.commit(2);
+  counts.commit("model", {{7}});
+  EXPECT_EQ(counts.written().size(), 3U) << "an index that is older than all";
+  counts.commit("model", {{2, 7, 1}});
+  ASSERT_EQ(counts.written().size(), 1U);
+  EXPECT_EQ(counts.written()[0].cut, 3U);
+  EXPECT_EQ(counts.committed(), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(PushCounts, ForgetCheckpointsThatWereReplacedBeforeTheyWereSeen) {
+  PushCounts counts(9);
+  counts.wrote({.cut = 1, .prefix = "other"});
+  for (const uint64_t cut : {2, 3, 4}) counts.wrote({.cut = cut, .prefix = "model"});
+  counts.commit("model", {{3}});
   ASSERT_EQ(counts.written().size(), 2U);
-  EXPECT_EQ(counts.written()[0].cut, 1U) << "others may be of other variables";
-  EXPECT_EQ(counts.committed(), std::vector<uint64_t>{2});
+  EXPECT_EQ(counts.written()[0].prefix, "other");
+  EXPECT_EQ(counts.written()[1].cut, 4U);
+  EXPECT_EQ(counts.committed(), std::vector<uint64_t>{3});
 }
 
 TEST(Pushers, HaveANumberAsLongAsSomebodyHoldsIt) {

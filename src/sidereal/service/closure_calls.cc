@@ -129,8 +129,20 @@ Status ClosureCall::take_reply(const v1::ClosureReply& reply, std::vector<Closur
   return {};
 }
 
+void ClosureCall::lease_ended(const Status& why) {
+  {
+    const std::lock_guard lock(state_mutex_);
+    lease_ended_ = why;
+  }
+  hang_up();
+}
+
 void ClosureCall::ended(const grpc::Status& status) {
   Status why = failure_;
+  if (why.ok()) {
+    const std::lock_guard lock(state_mutex_);
+    why = lease_ended_;
+  }
   if (why.ok()) {
     why = status.ok() ? base::unavailable("{} ended the stream of closures", peer_)
                       : from_grpc(status, peer_);

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/base/strings.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/follower_task.h"
 #include "sidereal/service/status_client.h"
@@ -21,12 +22,16 @@ using tensor::Tensor;
 
 namespace {
 
-/// How often streams that broke are looked after.
+/// How often streams that broke, and tables that are waited for, are looked after.
 constexpr milliseconds kLook{100};
 /// How often a look-up begins again while variables come and go.
 constexpr int kTries = 3;
-/// That a message names.
-constexpr size_t kNamesMax = 20;
+/// For a message.
+std::string quoted_names(const std::vector<std::string>& names) {
+  constexpr size_t kNamesMax = 20;
+  const auto quoted = [](const std::string& name) { return fmt::format("'{}'", name); };
+  return names.empty() ? "none" : base::some_of(names, kNamesMax, quoted);
+}
 
 }  // namespace
 
@@ -38,7 +43,10 @@ Result<std::unique_ptr<Follower>> Follower::create(StatusClient* client, millise
   for (const TaskReport& report : client->ask(limit, job)) {
     tasks.push_back({.task = report.task, .address = report.address});
   }
-  if (tasks.empty()) return base::invalid_argument("the cluster has no job '{}'; see --job", job);
+  if (tasks.empty()) {
+    return base::invalid_argument("the cluster has no job '{}'; it has: {}", job,
+                                  quoted_names(client->jobs()));
+  }
   return create(tasks, security, options);
 }
 
@@ -88,18 +96,29 @@ void Follower::keep_looking() {
 
 Status Follower::wait_until_current(milliseconds limit, const std::function<bool()>& is_cancelled) {
   const steady_clock::time_point deadline = steady_clock::now() + limit;
-  Status missing;
+  const uint64_t mark = ++marks_;
+  for (const auto& task : tasks_) task->ask(mark);
+  for (const auto& task : tasks_) {
+    SR_RETURN_IF_ERROR(task->wait(mark, deadline, is_cancelled));
+  }
+  for (const std::string& name : options_.tables) {
+    SR_RETURN_IF_ERROR(wait_for_table(name, deadline, is_cancelled));
+  }
+  return {};
+}
+
+Status Follower::wait_for_table(const std::string& name, steady_clock::time_point deadline,
+                                const std::function<bool()>& is_cancelled) {
   while (true) {
-    const uint64_t mark = ++marks_;
-    for (const auto& task : tasks_) task->ask(mark);
-    for (const auto& task : tasks_) {
-      Status waited = task->wait(mark, deadline, is_cancelled);
-      const bool is_late = waited.code() == StatusCode::kDeadlineExceeded;
-      if (!waited.ok()) return is_late && !missing.ok() ? missing : waited;
-    }
-    missing = {};
-    for (const std::string& name : options_.tables) missing.Update(table(name).status());
+    const Status missing = table(name).status();
     if (missing.ok() || steady_clock::now() >= deadline) return missing;
+    if (is_cancelled != nullptr && is_cancelled()) {
+      return base::cancelled("waiting for table '{}' was cancelled: {}", name,
+                             base::message_of(missing));
+    }
+    std::unique_lock lock(end_mutex_);
+    const auto until = std::min(deadline, steady_clock::now() + kLook);
+    if (end_.wait_until(lock, until, [this] { return has_ended_; })) return missing;
   }
 }
 
@@ -198,14 +217,9 @@ Status Follower::why_not(const Catalog& catalog, std::string_view table) const {
   if (catalog.others.contains(table)) {
     return base::invalid_argument("'{}' is no table: that is numbers [rows, dim]", table);
   }
-  std::string names;
-  size_t count = 0;
-  for (const auto& [name, one] : catalog.tables) {
-    if (++count <= kNamesMax) names += fmt::format("{}'{}'", count == 1 ? "" : ", ", name);
-  }
-  if (count == 0) names = "none";
-  if (count > kNamesMax) names += fmt::format(" and {} more", count - kNamesMax);
-  return base::not_found("there is no table '{}'; there are: {}", table, names);
+  std::vector<std::string> names;
+  for (const auto& [name, one] : catalog.tables) names.push_back(name);
+  return base::not_found("there is no table '{}'; there are: {}", table, quoted_names(names));
 }
 
 std::map<std::string, FollowedTable> Follower::tables() const {

@@ -87,10 +87,10 @@ class Follower {
   [[nodiscard]] std::vector<FollowedTask> tasks() const;
   /// The same; what broke and is mended is forgotten.
   [[nodiscard]] std::vector<FollowedTask> take_news();
-  /// Waits until all that the tasks had when it was called is here, and the tables of the options.
-  /// In `limit`, or: kUnavailable naming a task that is not whole; kDeadlineExceeded naming one
-  /// that is, and has not answered; errors of table(). kCancelled when `is_cancelled`, which is
-  /// asked ten times a second, says so.
+  /// Waits until all that the tasks had when it was called is here, and then for the tables of the
+  /// options. In `limit`, or: kUnavailable naming a task that is not whole; kDeadlineExceeded
+  /// naming one that is, and has not answered; errors of table(). kCancelled when `is_cancelled`,
+  /// which is asked ten times a second, says so.
   Status wait_until_current(std::chrono::milliseconds limit,
                             const std::function<bool()>& is_cancelled = nullptr);
 
@@ -117,6 +117,9 @@ class Follower {
   class Task;
   struct Catalog;
   Follower(std::vector<std::shared_ptr<Task>> tasks, FollowOptions options);
+  /// Asks for the table again and again: it comes with what is followed. Its error at the deadline.
+  Status wait_for_table(const std::string& name, std::chrono::steady_clock::time_point deadline,
+                        const std::function<bool()>& is_cancelled);
   /// Opens what is not open, and ends what says nothing any more, several times a second.
   void keep_looking();
   [[nodiscard]] std::shared_ptr<const Catalog> catalog() const;

@@ -36,6 +36,10 @@ Result<std::unique_ptr<JobLease>> JobLease::create(const cluster::ClusterSpec& c
 uint64_t JobLease::number() const { return session_->lease(); }
 void JobLease::leave_unfinished() { session_->leave_unfinished(); }
 
+void JobLease::watch(const std::shared_ptr<LeaseWatcher>& watcher) {
+  session_->when_ended(watcher, [this, to = watcher.get()] { to->lease_ended(check()); });
+}
+
 Status JobLease::check() const {
   Status why = session_->check();
   if (why.ok() || why.code() == StatusCode::kFailedPrecondition) return why;

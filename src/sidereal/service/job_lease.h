@@ -13,6 +13,14 @@ namespace sidereal::service {
 class Session;
 struct SessionOptions;
 
+/// What ends with a lease.
+class LeaseWatcher {
+ public:
+  virtual ~LeaseWatcher() = default;
+  /// `why`: as of JobLease::check(). Called once, by a thread of gRPC; must not block.
+  virtual void lease_ended(const Status& why) = 0;
+};
+
 /// The right to be the job of a name on a cluster. It lasts as long as the object and its process
 /// do, and the server that grants it (granter_of()); sessions that belong to it end with it.
 /// Thread: any.
@@ -33,6 +41,8 @@ class JobLease {
   /// Why it has ended, as far as is known here: kFailedPrecondition when another job has taken it
   /// over, else kUnavailable or kAborted.
   [[nodiscard]] Status check() const;
+  /// Tells `watcher` when it has ended, as far as is known here; from within where it has already.
+  void watch(const std::shared_ptr<LeaseWatcher>& watcher);
   /// Steps of the job may still go on when the lease ends: the next holder of the name ends them.
   void leave_unfinished();
 

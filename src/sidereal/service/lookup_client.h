@@ -33,9 +33,10 @@ class LookupClient {
   LookupClient(const LookupClient&) = delete;
   LookupClient& operator=(const LookupClient&) = delete;
 
-  /// Errors: those of Follower::look_up(); kInvalidArgument for more at once than lookup.proto
-  /// says; kUnavailable and kDeadlineExceeded when no server answers in `limit`; kDataLoss for an
-  /// answer that is none.
+  /// Of more ids than one call of lookup.proto may ask for it makes several, one after another.
+  /// Errors: those of Follower::look_up(); kUnavailable and kDeadlineExceeded when no server
+  /// answers all of them in `limit`; kAborted when rows get another form meanwhile; kDataLoss for
+  /// an answer that is none.
   Result<FoundRows> look_up(const std::string& table, std::span<const int64_t> ids,
                             std::chrono::milliseconds limit);
   struct Tables {

@@ -11,6 +11,7 @@
 #include "sidereal/service/follower.h"
 #include "sidereal/service/grpc_server.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/lookup_limits.h"
 #include "sidereal/service/lookup.grpc.pb.h"
 
 namespace sidereal::service {
@@ -19,10 +20,6 @@ namespace v1 = lookup::v1;
 
 namespace {
 
-/// Of one call, as lookup.proto says it: an answer is no longer than what clients of gRPC take
-/// unless they are told otherwise.
-constexpr int kIdsMax = 65'536;
-constexpr size_t kRowBytesMax = 4'000'000;
 /// An id may take ten bytes.
 constexpr int kRequestBytesMax = 1 << 20;
 /// For calls to end.
@@ -67,15 +64,16 @@ class TablesService final : public v1::Tables::CallbackService {
   }
 
   Status look_up(const v1::LookUpRequest& request, v1::LookUpReply* reply) const {
-    if (request.ids_size() > kIdsMax) {
-      return base::invalid_argument("{} ids at once; {} may be", request.ids_size(), kIdsMax);
+    const auto count = static_cast<size_t>(request.ids_size());
+    if (count > kLookUpIdsMax) {
+      return base::invalid_argument("{} ids at once; {} may be", count, kLookUpIdsMax);
     }
     SR_ASSIGN_OR_RETURN(const FollowedTable table, follower_.table(request.table()));
     const size_t row_bytes = static_cast<size_t>(table.dim) * tensor::size_of(table.dtype);
-    const auto count = static_cast<size_t>(request.ids_size());
-    if (row_bytes > 0 && count > kRowBytesMax / row_bytes) {
+    if (row_bytes > 0 && count > kLookUpRowBytesMax / row_bytes) {
       return base::invalid_argument("{} rows of '{}' at once; {}, of {} bytes in all, may be",
-                                    count, request.table(), kRowBytesMax / row_bytes, kRowBytesMax);
+                                    count, request.table(), kLookUpRowBytesMax / row_bytes,
+                                    kLookUpRowBytesMax);
     }
     std::string* const rows = reply->mutable_rows();
     rows->resize(count * row_bytes);

@@ -300,9 +300,8 @@ class MasterService::Impl final : public Base {
                                          v1::CloseSessionReply*) override {
     grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
     leases_->jobs.ended(request->session(), /*is_orderly=*/!request->is_unfinished());
-    common_->sessions->close(request->session(),
-                             base::cancelled("Session::Close() was called: the step was cancelled"),
-                             [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
+    common_->sessions->close_as_asked(
+        request->session(), [reactor](const Status& closed) { reactor->Finish(to_grpc(closed)); });
     return reactor;
   }
 

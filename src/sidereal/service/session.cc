@@ -191,6 +191,7 @@ class Session::Impl {
 
   Status create(v1::CreateSessionRequest* given) {
     v1::CreateSessionRequest& request = *given;
+    if (options_.lease != nullptr) SR_RETURN_IF_ERROR(options_.lease->check());
     request.set_version(kSessionVersion);
     *request.mutable_config() = config_message(options_);
     request.set_protocol(protocol_);
@@ -278,6 +279,12 @@ class Session::Impl {
                                              uint64_t client) {
     const auto call = std::make_shared<ClosureCall>(peer_, std::move(observer));
     call->start(stub_.get(), session_, client);
+    std::shared_ptr<JobLease> lease;
+    {
+      const std::lock_guard lock(lease_mutex_);
+      lease = job_lease_;
+    }
+    if (lease != nullptr) lease->watch(call);
     return call;
   }
 
@@ -341,12 +348,33 @@ class Session::Impl {
     const std::lock_guard lock(lease_mutex_);
     return why_ended_;
   }
+  void when_ended(std::weak_ptr<void> asker, std::function<void()> told) {
+    Watch watch{.asker = std::move(asker), .told = std::move(told)};
+    {
+      const std::lock_guard lock(lease_mutex_);
+      if (why_ended_.ok()) {
+        std::erase_if(watches_, [](const Watch& one) { return one.asker.expired(); });
+        watches_.push_back(std::move(watch));
+        return;
+      }
+    }
+    watch.tell();
+  }
   void leave_unfinished() { is_unfinished_ = true; }
   [[nodiscard]] uint64_t lease() const { return lease_; }
 
   std::function<bool()> interrupt_;
 
  private:
+  /// See when_ended().
+  struct Watch {
+    std::weak_ptr<void> asker;
+    std::function<void()> told;
+    void tell() const {
+      if (const std::shared_ptr<void> held = asker.lock()) told();
+    }
+  };
+
   /// `known`: the cluster of the master, as JSON.
   Status take_lease(const std::string& known) {
     SR_ASSIGN_OR_RETURN(cluster::ClusterSpec cluster, cluster::ClusterSpec::from_json(known));
@@ -363,8 +391,13 @@ class Session::Impl {
   void end(const grpc::Status& status) {
     Status why = status.ok() ? task::from_proto(keep_alive_reply_.why()) : from_grpc(status, peer_);
     if (why.ok()) why = base::aborted("{} has ended the session", peer_);
-    const std::lock_guard lock(lease_mutex_);
-    why_ended_ = std::move(why);
+    std::vector<Watch> watches;
+    {
+      const std::lock_guard lock(lease_mutex_);
+      why_ended_ = std::move(why);
+      watches.swap(watches_);
+    }
+    for (const Watch& watch : watches) watch.tell();
   }
 
   /// Why the lease has ended that the session belongs to.
@@ -450,6 +483,7 @@ class Session::Impl {
   SessionOptions options_;
   mutable std::mutex lease_mutex_;
   Status why_ended_;
+  std::vector<Watch> watches_;
   std::shared_ptr<JobLease> job_lease_;  ///< That it belongs to, until it is closed.
   uint64_t lease_ = 0;                   ///< The number of that, or of the one that it holds.
   std::atomic<bool> is_unfinished_ = false;
@@ -506,6 +540,9 @@ std::shared_ptr<ClosureCalls> Session::run_closures(std::shared_ptr<ClosureObser
 std::string Session::take_placement() { return impl_->take_placement(); }
 Status Session::close() { return impl_->close(); }
 Status Session::check() const { return impl_->check(); }
+void Session::when_ended(std::weak_ptr<void> asker, std::function<void()> told) {
+  impl_->when_ended(std::move(asker), std::move(told));
+}
 void Session::leave_unfinished() { impl_->leave_unfinished(); }
 uint64_t Session::lease() const { return impl_->lease(); }
 Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }

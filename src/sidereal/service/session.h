@@ -121,8 +121,9 @@ class Session {
   Result<task::LoopResult> run_loop(const task::LoopOptions& options,
                                     const task::LoopObserver& observer = {});
 
-  /// Begins a stream of closures. The session must outlive it. `client`: random, of who may run
-  /// closures again, also on other streams; their changes of variables are made once, then.
+  /// Begins a stream of closures, which ends with the session's lease. The session must outlive it.
+  /// `client`: random, of who may run closures again, also on other streams; their changes of
+  /// variables are made once, then.
   std::shared_ptr<ClosureCalls> run_closures(std::shared_ptr<ClosureObserver> observer,
                                              uint64_t client = 0);
 
@@ -134,6 +135,9 @@ class Session {
   Status close();
   /// Why the master has it no more, as far as is known here.
   [[nodiscard]] Status check() const;
+  /// Calls `told` once, when the master has it no more, from a thread of gRPC, or at once where
+  /// that is so; not after `asker` has gone. It must not block.
+  void when_ended(std::weak_ptr<void> asker, std::function<void()> told);
   /// Of one that holds a lease: see JobLease.
   void leave_unfinished();
   /// The lease that it holds, or belongs to; 0: none.

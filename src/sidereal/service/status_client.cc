@@ -68,8 +68,9 @@ Status check_addresses(const cluster::ClusterSpec& cluster) {
 class StatusClient::Impl {
  public:
   Impl(const cluster::ClusterSpec& cluster,
-       const std::shared_ptr<const security::Credentials>& credentials) {
-    for (const std::string& job : cluster.jobs()) {
+       const std::shared_ptr<const security::Credentials>& credentials)
+      : jobs_(cluster.jobs()) {
+    for (const std::string& job : jobs_) {
       const auto tasks = cluster.tasks(job);
       if (!tasks.ok()) continue;
       for (const auto& [index, address] : *tasks) {
@@ -78,6 +79,8 @@ class StatusClient::Impl {
       }
     }
   }
+
+  [[nodiscard]] const std::vector<std::string>& jobs() const { return jobs_; }
 
   std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job, int events) {
     std::vector<const Peer*> asked;
@@ -131,6 +134,7 @@ class StatusClient::Impl {
     return out;
   }
 
+  const std::vector<std::string> jobs_;
   std::vector<Peer> tasks_;
 };
 
@@ -172,6 +176,8 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   }
   return create(cluster, security);
 }
+
+std::vector<std::string> StatusClient::jobs() const { return impl_->jobs(); }
 
 std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job,
                                           int events) {

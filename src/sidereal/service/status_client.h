@@ -51,6 +51,8 @@ class StatusClient {
   StatusClient(const StatusClient&) = delete;
   StatusClient& operator=(const StatusClient&) = delete;
 
+  /// Of the cluster.
+  [[nodiscard]] std::vector<std::string> jobs() const;
   /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
   /// once; who has not answered after `limit` has a report with kDeadlineExceeded, who cannot be
   /// reached kUnavailable. `events`: how many of the latest are wanted.

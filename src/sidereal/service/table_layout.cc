@@ -80,7 +80,7 @@ Result<TableLayout> layout_of(const std::string& name, const std::map<size_t, Pa
     if (has != turns) {
       return base::invalid_argument(
           "table '{}' has {} rows in {} parts, of which part {} has {}: its rows do not take "
-          "turns; see --parts",
+          "turns, as parts of kind 'modulo' do; they may be 'blocks'",
           name, out.rows, count, k, has);
     }
   }

@@ -4,9 +4,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <set>
 #include <type_traits>
 
+#include "sidereal/base/strings.h"
 #include "sidereal/parse/protobuf_wire.h"
 #include "sidereal/tensor/strings.h"
 
@@ -342,13 +345,12 @@ std::string names_of(const std::vector<Input>& inputs) {
 std::string names_of(const std::vector<GivenInput>& inputs) {
   constexpr size_t kToldMax = 20;
   std::vector<std::string_view> names;
+  std::set<std::string_view> seen;
   for (const GivenInput& input : inputs) {
-    if (std::find(names.begin(), names.end(), input.name) == names.end()) {
-      names.push_back(input.name.substr(0, 100));
-    }
-    if (names.size() == kToldMax) break;
+    const std::string_view name = input.name.substr(0, 100);
+    if (seen.insert(name).second) names.push_back(name);
   }
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "none" : base::some_of(names, kToldMax, std::identity());
 }
 
 Status other_inputs(const PredictRequest& request, const Signature& signature) {

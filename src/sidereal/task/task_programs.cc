@@ -1,6 +1,7 @@
 #include "sidereal/task/task_programs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "sidereal/exec/saving.h"
 #include "sidereal/metrics/staleness.h"
@@ -182,10 +183,10 @@ void TaskPrograms::put_aside_gone() {
 
 void TaskPrograms::look_for_checkpoints() {
   if (options_.disk == nullptr) return;
-  for (const resources::PushCounts::Written& written : push_counts_->written()) {
-    if (exec::is_in_place(options_.disk.get(), written.prefix, written.cut)) {
-      push_counts_->commit(written.cut);
-    }
+  std::set<std::string> prefixes;
+  for (auto& written : push_counts_->written()) prefixes.insert(std::move(written.prefix));
+  for (const std::string& prefix : prefixes) {
+    push_counts_->commit(prefix, exec::cuts_in_place(options_.disk.get(), prefix));
   }
 }
 

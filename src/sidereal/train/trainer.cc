@@ -66,9 +66,8 @@ bool has_one_class(const std::vector<float>& labels) {
 
 /// There was nothing to `use` data for.
 Status no_rows(const data::DataSpec& data, std::string_view use) {
-  std::string where = data.files.empty() ? "the data" : data.files.front();
-  if (data.files.size() > 1) where += fmt::format(" and {} more", data.files.size() - 1);
-  return invalid_argument("there is no row to {} in {}", use, where);
+  const std::string files = base::some_of(data.files, 1, std::identity());
+  return invalid_argument("there is no row to {} in {}", use, files.empty() ? "the data" : files);
 }
 
 Status check_finite(const std::vector<float>& predictions) {

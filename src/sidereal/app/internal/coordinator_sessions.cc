@@ -3,6 +3,7 @@
 
 #include "sidereal/app/internal/coordinator.h"
 #include "sidereal/base/log.h"
+#include "sidereal/service/job_lease.h"
 #include "sidereal/task/origin.h"
 
 // Sessions of workers: made, extended and ended by threads that may wait.
@@ -138,8 +139,11 @@ void Coordinator::take(size_t worker, Result<std::shared_ptr<Connection>> made) 
   const coord::Origin origin = origin_of(why);
   const bool is_ps = origin.job == coord::Origin::Job::kPs && origin.task < options_.ps;
   if (is_ps) note_silent_ps(origin, why);
-  const bool may_pass = task::is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
-                        why.code() == StatusCode::kCancelled || is_ps;
+  const auto& lease = options_.session.lease;
+  const bool is_over = lease != nullptr && !lease->check().ok();
+  const bool may_pass =
+      !is_over && (task::is_of_network(why) || why.code() == StatusCode::kDeadlineExceeded ||
+                   why.code() == StatusCode::kCancelled || is_ps);
   if (!may_pass && failed_.ok()) {
     failed_ = base::with_context(why, name_of(static_cast<int>(worker)));
     changed_.notify_all();

@@ -9,16 +9,18 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/service/closure_calls.h"
 #include "sidereal/service/internal/client_stream.h"
+#include "sidereal/service/job_lease.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/tensor_pieces.h"
 
 /// For the .cc files of service.
 namespace sidereal::service {
 
-/// A RunClosures call.
+/// A RunClosures call, which ends with the lease that it watches.
 class ClosureCall final
     : public ClientStream<session::v1::ClosureRequest, session::v1::ClosureReply>,
-      public ClosureCalls {
+      public ClosureCalls,
+      public LeaseWatcher {
  public:
   /// `peer`: the master, for messages.
   ClosureCall(std::string peer, std::shared_ptr<ClosureObserver> observer);
@@ -32,6 +34,7 @@ class ClosureCall final
   void cancel(uint64_t closure) override;
   void flush() override { write(); }
   void hang_up() override { ClientStream::hang_up(); }
+  void lease_ended(const Status& why) override;
 
  private:
   /// One whose fetches come.
@@ -49,10 +52,11 @@ class ClosureCall final
 
   const std::string peer_;
   const std::shared_ptr<ClosureObserver> observer_;
-  Status failure_;             // Why this side hung up.
+  Status failure_;             // Why the reading side hung up.
   std::deque<Coming> coming_;  // Of the reading side.
 
   std::mutex state_mutex_;
+  Status lease_ended_;
   absl::flat_hash_map<uint64_t, size_t> fetches_;  // By plan: how many.
   absl::flat_hash_map<uint64_t, size_t> running_;  // By closure: how many fetches.
   session::v1::ClosureRequest next_;               // What has no pieces.

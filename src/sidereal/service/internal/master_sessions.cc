@@ -64,6 +64,16 @@ void MasterSessions::keep_alive(uint64_t id, OnClose on_close) {
 
 void MasterSessions::close(uint64_t id, const Status& why,
                            std::function<void(const Status&)> done) {
+  end(id, why, base::message_of(why), std::move(done));
+}
+
+void MasterSessions::close_as_asked(uint64_t id, std::function<void(const Status&)> done) {
+  end(id, base::cancelled("Session::Close() was called: the step was cancelled"),
+      "its client closed it", std::move(done));
+}
+
+void MasterSessions::end(uint64_t id, const Status& why, std::string_view told,
+                         std::function<void(const Status&)> done) {
   std::shared_ptr<master::MasterSession> session;
   OnClose on_close;
   steady_clock::time_point made;
@@ -81,10 +91,10 @@ void MasterSessions::close(uint64_t id, const Status& why,
     }
   }
   if (session == nullptr) return done(not_there);
-  base::EventFields fields = {{"session", fmt::format("{:016x}", id)},
-                              {"seconds", steady_clock::now() - made}};
-  if (!why.ok()) fields.emplace_back("why", base::message_of(why));
-  base::emit(source, base::Event::kSessionEnded, fields);
+  base::emit(source, base::Event::kSessionEnded,
+             {{"session", fmt::format("{:016x}", id)},
+              {"seconds", steady_clock::now() - made},
+              {"why", std::string(told)}});
   if (on_ended) on_ended(id);
   session->close(why, std::move(done));
   if (on_close) on_close(why);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "sidereal/base/event_log.h"
@@ -37,6 +38,8 @@ class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
   /// `done` gets the outcome once the session has let go of everything, from any thread: also a
   /// failure of what its steps have not waited for.
   void close(uint64_t id, const Status& why, std::function<void(const Status&)> done = log_untold);
+  /// The same, as its client asks for: no failure.
+  void close_as_asked(uint64_t id, std::function<void(const Status&)> done);
   /// Waits until all have let go of everything, but not long.
   void close_all(const Status& why);
   /// The same of those that run steps: holders of leases have nothing else, and stay.
@@ -53,6 +56,9 @@ class MasterSessions : public std::enable_shared_from_this<MasterSessions> {
   };
 
   static void log_untold(const Status& closed);
+  /// Its steps get `why`, and its event says `told`.
+  void end(uint64_t id, const Status& why, std::string_view told,
+           std::function<void(const Status&)> done);
   void close_and_wait(const std::vector<uint64_t>& ids, const Status& why);
   void close_unheld(uint64_t id);
   [[nodiscard]] Status unknown(uint64_t id) const;

@@ -1,0 +1,47 @@
+#include "sidereal/service/follower.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sidereal/app/testing/model.h"
+
+namespace sidereal::app {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+/// Of a cluster that has no tables.
+std::unique_ptr<service::Follower> follower_of(const TestCluster& cluster) {
+  service::FollowOptions options;
+  options.cut = milliseconds(1);
+  options.tables = {"table"};
+  const std::string target = cluster.target();
+  auto follower = service::Follower::create(
+      {{.task = "/job:w/replica:0/task:0", .address = target.substr(target.find("//") + 2)}},
+      cluster.options().security, options);
+  EXPECT_TRUE(follower.ok()) << follower.status();
+  return follower.ok() ? *std::move(follower) : nullptr;
+}
+
+TEST(Followers, wait_for_a_table_without_asking_for_it_all_the_time) {
+  const TestCluster cluster(1);
+  const auto follower = follower_of(cluster);
+  ASSERT_NE(follower, nullptr);
+  ASSERT_EQ(
+      follower
+          ->wait_until_current(milliseconds(20'000), [&] { return follower->tasks()[0].is_whole; })
+          .code(),
+      StatusCode::kCancelled);
+  int asked = 0;
+  const Status status = follower->wait_until_current(milliseconds(1000), [&] {
+    ++asked;
+    return false;
+  });
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_THAT(base::message_of(status), HasSubstr("'table'"));
+  EXPECT_LE(asked, 30) << "ten times a second are enough";
+}
+
+}  // namespace
+}  // namespace sidereal::app
