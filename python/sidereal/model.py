@@ -270,7 +270,9 @@ class Model:
         "sync(k of n)": the same; a step is over when k of the n worker lanes have given their
         gradients, and what slower ones found is dropped. "bounded(s)": each worker lane updates the
         model by itself, at most s + 1 steps ahead of the slowest: it may miss updates of the latest
-        s steps of others; bounded(0) is sync. A lane whose data has ended is not waited for.
+        s steps of others; bounded(0) is sync. "hybrid": dense variables as with sync, tables as
+        with bounded(1): each lane updates rows of tables by itself. A lane whose data has ended is
+        not waited for.
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.

@@ -514,7 +514,7 @@ def test_a_model_refuses_what_it_cannot_do() -> None:
 _SCHEDULE = sr.optimizers.schedules.CosineDecay(0.5, 20, alpha=0.1)
 
 
-@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)", "hybrid"])
 @pytest.mark.parametrize(
     "arguments",
     [{"clipvalue": 0.01}, {"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"schedule": _SCHEDULE}],

@@ -536,7 +536,7 @@ def test_strings_go_through_lookup_tables_into_embeddings(protocol: str, kind: s
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)", "hybrid"])
 def test_queues_accumulators_and_mutable_tables_are_part_of_a_model(
     protocol: str, consistency: str
 ) -> None:
@@ -587,7 +587,7 @@ class Line(layers.Layer):
         return sr.cast(score + sr.cast(self.shift, sr.float64), sr.float32)
 
 
-@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)"])
+@pytest.mark.parametrize("consistency", ["async", "sync", "bounded(1)", "hybrid"])
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
 def test_variables_of_other_dtypes_are_trained_and_read(protocol: str, consistency: str) -> None:
     rng = np.random.default_rng(1)

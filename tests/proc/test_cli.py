@@ -273,7 +273,7 @@ def test_a_killed_task_ends_everything_and_is_named(endless, task):
     assert seconds < LOST_S
 
 
-@pytest.mark.parametrize("consistency", ["sync", "bounded(2)"])
+@pytest.mark.parametrize("consistency", ["sync", "bounded(2)", "hybrid"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_worker_killed_while_others_wait_for_it_ends_everything_and_is_named(
         launch, clicks, protocol, consistency):
@@ -299,7 +299,7 @@ def test_in_step_worker_lanes_make_one_update_of_a_batch_each(run, clicks, tmp_p
     assert figures["config"]["consistency"] == "sync"
     assert figures["updates"] < figures["steps"] <= 2 * figures["updates"]
     for consistency, more, message in (
-        ("hybrid", (), "async, sync, sync(k of n), bounded(s)"),
+        ("geo(2)", (), "async, sync, sync(k of n), bounded(s), hybrid"),
         ("sync(1 of 2)", (), "the cluster has 1 replicas"),
         ("sync", ("--steps-in-flight", "2"), "steps_in_flight is 2"),
     ):

@@ -113,7 +113,7 @@ TEST_F(ConfigFile, ValuesThatTheCommandRefusesHaveFileAndLineToo) {
   const Parsed refused = parse({"train", "--config", path});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.error, AllOf(HasSubstr("some.toml:2: "), HasSubstr("gpt")));
-  const std::string text = write("data = '/dev/null'\nconsistency = 'hybrid'\nformat = 'criteo'\n");
+  const std::string text = write("data = '/dev/null'\nconsistency = 'geo(2)'\nformat = 'criteo'\n");
   const Parsed taken = parse({"train", "--config", text});
   ASSERT_TRUE(taken.action) << taken.error;
 }

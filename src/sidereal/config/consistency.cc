@@ -24,6 +24,10 @@ constexpr ConsistencyForm kForms[] = {
     {"bounded(s)",
      "each worker lane updates the model by itself, at most s + 1 steps ahead of the slowest: it "
      "may miss updates of the latest s steps of others; bounded(0) is sync"},
+    {"hybrid",
+     "dense variables as with sync, tables as with bounded(1): worker lanes train in step, and "
+     "each "
+     "updates rows of tables by itself"},
 };
 
 Status unknown(std::string_view text) {
@@ -63,6 +67,8 @@ std::string Consistency::to_string() const {
       return quorum == 0 ? "sync" : fmt::format("sync({} of {})", quorum, replicas);
     case Kind::kBounded:
       return fmt::format("bounded({})", bound);
+    case Kind::kHybrid:
+      return "hybrid";
   }
   return "async";
 }
@@ -73,6 +79,7 @@ Result<Consistency> parse_consistency(std::string_view text) {
   const std::string_view mode = base::trim(text);
   if (mode == "async") return Consistency();
   if (mode == "sync") return Consistency{.kind = Consistency::Kind::kSync};
+  if (mode == "hybrid") return Consistency{.kind = Consistency::Kind::kHybrid};
   if (const auto argument = argument_of(mode, "sync")) return parse_quorum(text, *argument);
   const auto argument = argument_of(mode, "bounded");
   if (!argument.has_value()) return unknown(text);

@@ -15,17 +15,20 @@ struct Consistency {
     kAsync,    ///< Whatever has come: each replica updates by itself.
     kSync,     ///< All that others did in steps before: one update by the mean of a step.
     kBounded,  ///< All but the latest `bound` steps of others: each replica updates by itself.
+    kHybrid,   ///< Of dense variables as kSync, of tables as kBounded with a bound of 1.
   };
   Kind kind = Kind::kAsync;
   int64_t quorum = 0;    ///< kSync: replicas in a mean; 0: all.
   int64_t replicas = 0;  ///< kSync with a quorum: of how many.
   int64_t bound = 0;     ///< kBounded: steps.
 
-  /// Whether replicas train in step: one update for all. A bound of 0 leaves no replica room to be
-  /// ahead of another one, which is kSync.
+  /// Whether replicas train in step: one update for all, but for the tables of kHybrid. A bound of
+  /// 0 leaves no replica room to be ahead of another one, which is kSync.
   [[nodiscard]] bool is_in_step() const {
-    return kind == Kind::kSync || (kind == Kind::kBounded && bound == 0);
+    return kind == Kind::kSync || kind == Kind::kHybrid || (kind == Kind::kBounded && bound == 0);
   }
+  /// Whether fewer replicas than there are may end a step in step.
+  [[nodiscard]] bool has_spares() const { return quorum < replicas; }
   /// Whether a replica may have to wait for others.
   [[nodiscard]] bool waits() const { return kind != Kind::kAsync; }
   /// As parse_consistency() takes it.

@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Consistency, every_form_is_read_and_written_as_it_was) {
-  for (const char* text : {"async", "sync", "sync(2 of 3)", "bounded(0)", "bounded(7)"}) {
+  for (const char* text : {"async", "sync", "sync(2 of 3)", "bounded(0)", "bounded(7)", "hybrid"}) {
     const Result<Consistency> read = parse_consistency(text);
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(read->to_string(), text);
@@ -24,11 +24,15 @@ TEST(Consistency, what_replicas_have_in_common_follows_from_the_form) {
   EXPECT_FALSE(parse_consistency("bounded(1)")->is_in_step());
   EXPECT_TRUE(parse_consistency("bounded(0)")->is_in_step());
   EXPECT_TRUE(parse_consistency("sync(1 of 2)")->is_in_step());
+  EXPECT_TRUE(parse_consistency("sync(1 of 2)")->has_spares());
+  EXPECT_TRUE(parse_consistency("hybrid")->is_in_step());
+  EXPECT_FALSE(parse_consistency("hybrid")->has_spares());
 }
 
 TEST(Consistency, other_text_is_refused_with_the_forms_there_are) {
-  for (const char* text : {"", "asynch", "sync(", "sync()", "sync(2)", "sync(two of 3)", "bounded",
-                           "bounded()", "bounded(1", "bounded(x)", "hybrid", "geo(2)"}) {
+  for (const char* text :
+       {"", "asynch", "sync(", "sync()", "sync(2)", "sync(two of 3)", "bounded", "bounded()",
+        "bounded(1", "bounded(x)", "hybrid(1)", "hybrids", "geo(2)"}) {
     const Status status = parse_consistency(text).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
     for (const ConsistencyForm& known : consistency_forms()) {
@@ -53,6 +57,8 @@ TEST(Consistency, is_checked_against_the_lanes_there_are) {
   EXPECT_EQ(error("sync(2 of 4)", 4, 1), "");
   EXPECT_THAT(error("sync(2 of 4)", 3, 1), HasSubstr("3 replicas"));
   EXPECT_THAT(error("sync", 4, 2), HasSubstr("steps_in_flight is 2"));
+  EXPECT_EQ(error("hybrid", 4, 1), "");
+  EXPECT_THAT(error("hybrid", 4, 2), HasSubstr("consistency 'hybrid'"));
   EXPECT_THAT(error("bounded(3)", 4, 2), HasSubstr("steps_in_flight is 2"));
 }
 

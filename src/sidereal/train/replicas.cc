@@ -28,11 +28,12 @@ Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consisten
     SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype));
     return workers_;
   }
-  const bool has_spares = consistency.quorum < consistency.replicas;
   std::string kind = "bounded";
   if (consistency.is_in_step()) {
-    kind = has_spares ? "synchronous with spares" : "synchronous";
-    SR_ASSIGN_OR_RETURN(model_, synchronize(placed_->model(), placed_->distributed(), has_spares,
+    kind = is_hybrid()                ? "hybrid"
+           : consistency.has_spares() ? "synchronous with spares"
+                                      : "synchronous";
+    SR_ASSIGN_OR_RETURN(model_, synchronize(placed_->model(), placed_->distributed(), consistency,
                                             placed_->registry()));
   } else {
     SR_ASSIGN_OR_RETURN(
@@ -47,8 +48,8 @@ const std::vector<std::string>& Replicas::targets() const { return model_.target
 Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* group,
                        task::LoopOptions* loop) {
   first_ += kOfLoop;
+  if (!consistency_.is_in_step() || is_hybrid()) loop->constants = {rate};
   if (consistency_.is_in_step()) return begin_in_step(rate, group);
-  loop->constants = {rate};
   return consistency_.waits() ? begin_bounded(group) : Status();
 }
 

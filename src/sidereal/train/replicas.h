@@ -27,7 +27,8 @@ class Replicas {
   /// What a step runs to update variables. After open().
   [[nodiscard]] const std::vector<std::string>& targets() const;
   /// Before a loop of `group`, that runs `loop`: nothing is left of steps before, whatever became
-  /// of them. `rate` is what scales learning rates, fed where variables are updated.
+  /// of them. `rate` is what scales learning rates, fed where variables are updated: to replicas,
+  /// the chief, or, when hybrid, both.
   Status begin(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group,
                task::LoopOptions* loop);
   /// What the loop of a worker is told besides.
@@ -39,6 +40,9 @@ class Replicas {
   Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
   Status begin_bounded(LoopGroup* group);
   [[nodiscard]] service::Session* first() const { return workers_->front().session.get(); }
+  [[nodiscard]] bool is_hybrid() const {
+    return consistency_.kind == config::Consistency::Kind::kHybrid;
+  }
   [[nodiscard]] int64_t replica_of(size_t worker, size_t lane) const;
 
   PlacedModel* const placed_;

@@ -43,24 +43,27 @@ constexpr size_t kBeforeHandles = 4;
 
 class Synchronizer {
  public:
-  Synchronizer(const CompiledModel& model, const DistributedModel& distributed, bool has_spares,
-               const ir::OpRegistry& registry)
+  Synchronizer(const CompiledModel& model, const DistributedModel& distributed,
+               const config::Consistency& consistency, const ir::OpRegistry& registry)
       : model_(model),
         distributed_(distributed),
-        has_spares_(has_spares),
+        consistency_(consistency),
         b_(&out_.graph, &registry) {}
 
   Result<ReplicaModel> run() {
     out_.graph.mutable_functions() = distributed_.graph.functions();
-    add_step();
-    append_model(distributed_.graph, has_spares_ ? local_step_.node : NodeId(), &out_.graph);
+    if (consistency_.has_spares()) add_step();
+    append_model(distributed_.graph, local_step_.node, &out_.graph);
+    if (!consistency_.has_spares()) add_step();
+    if (is_hybrid()) read_step_after_count();
     std::set<std::string> updates;
     for (const ModelVariable& variable : model_.variables) {
       if (variable.update.empty()) continue;
       SR_RETURN_IF_ERROR(add_means(variable));
       updates.insert(variable.update);
     }
-    if (b_.status().ok() && model_.clipping.any()) clip(b_, model_.clipping, &means_);
+    if (is_hybrid() && pending_.empty()) return no_dense_variable();
+    if (b_.status().ok() && clips_means()) clip(b_, model_.clipping, &means_);
     for (size_t i = 0; i < pending_.size(); ++i) add_updates(pending_[i], means_[i]);
     for (const std::string& target : model_.targets) {
       if (updates.contains(target)) continue;
@@ -74,11 +77,35 @@ class Synchronizer {
   }
 
  private:
-  /// What comes before all else.
   void add_step() {
     step_ = at_home(ops::variable(b_, "synchronous/step", DType::kInt64, {}));
     local_step_ = ops::variable_read(b_, step_, "synchronous/local_step");
     if (local_step_.valid()) out_.step = out_.graph.output_name(local_step_);
+  }
+
+  [[nodiscard]] bool is_hybrid() const {
+    return consistency_.kind == config::Consistency::Kind::kHybrid;
+  }
+
+  /// When hybrid, replicas clip the gradients that they find, as those of tables have no means.
+  [[nodiscard]] bool clips_means() const { return model_.clipping.any() && !is_hybrid(); }
+
+  static Status no_dense_variable() {
+    return base::invalid_argument(
+        "all variables of this model that are trained are tables: consistency 'hybrid' has nothing "
+        "to update in step; write 'bounded(1)', which is what it does for tables");
+  }
+
+  /// The count of steps that own updates of tables take is that of the replica's step: it is read
+  /// before the step is known, and so before gradients are given that may end it.
+  void read_step_after_count() {
+    std::vector<NodeId> counts;
+    for (const Node& node : out_.graph.nodes()) {
+      if (node.op == "VariableRead" && name_of(node.inputs[0]) == kGlobalStep) {
+        counts.push_back(node.id);
+      }
+    }
+    if (b_.status().ok()) out_.graph.mutable_node(local_step_.node).control_inputs = counts;
   }
 
   /// An update that waits for its means.
@@ -90,10 +117,14 @@ class Synchronizer {
   Status add_means(const ModelVariable& variable) {
     Pending made;
     SR_ASSIGN_OR_RETURN(made.update, node_of(out_.graph, variable.update));
+    if (is_hybrid() && made.update.op == "EmbeddingUpdate") {
+      own_updates_.push_back(made.update.id);
+      return {};
+    }
     SR_ASSIGN_OR_RETURN(const Output gradient, out_.graph.find_output(variable.gradient));
     means_.emplace_back();
     if (made.update.op == "VariableUpdateDense") {
-      add_mean(made.update, gradient);
+      add_mean(made.update, is_hybrid() ? made.update.inputs[1] : gradient);
     } else if (made.update.op == "EmbeddingUpdate") {
       SR_ASSIGN_OR_RETURN(const Output ids, out_.graph.find_output(variable.ids));
       add_means_of_parts(ids, gradient, &made);
@@ -191,7 +222,9 @@ class Synchronizer {
   void add_ends() {
     const Output barrier = at_home(
         named("Accumulator", ir::component_attrs({{DType::kFloat32, {}}}), "synchronous/barrier"));
-    const NodeId waits = b_.add_node("AccumulatorAwaitStep", {barrier, local_step_}, {}, pushes_,
+    std::vector<NodeId> before = pushes_;
+    before.insert(before.end(), own_updates_.begin(), own_updates_.end());
+    const NodeId waits = b_.add_node("AccumulatorAwaitStep", {barrier, local_step_}, {}, before,
                                      "synchronous/await");
     const Output one = ops::scalar(b_, DType::kInt64, 1, "synchronous/one");
     add_next_step(barrier, one);
@@ -258,7 +291,7 @@ class Synchronizer {
 
   const CompiledModel& model_;
   const DistributedModel& distributed_;
-  const bool has_spares_;
+  const config::Consistency& consistency_;
   ReplicaModel out_;
   ir::Builder b_;
   Output step_;
@@ -269,14 +302,16 @@ class Synchronizer {
   std::vector<Pending> pending_;
   std::vector<std::vector<GradientPart>> means_;  // As pending_.
   std::vector<NodeId> pushes_;
+  std::vector<NodeId> own_updates_;  // Of tables, by the replica.
   std::vector<NodeId> updates_;
 };
 
 }  // namespace
 
 Result<ReplicaModel> synchronize(const CompiledModel& model, const DistributedModel& distributed,
-                                 bool has_spares, const ir::OpRegistry& registry) {
-  return Synchronizer(model, distributed, has_spares, registry).run();
+                                 const config::Consistency& consistency,
+                                 const ir::OpRegistry& registry) {
+  return Synchronizer(model, distributed, consistency, registry).run();
 }
 
 Result<ReplicaModel> bound_staleness(const CompiledModel& model,

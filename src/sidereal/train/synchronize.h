@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/config/consistency.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/train/distribute.h"
 
-/// Training in step, and within a bound of steps. Internal to train.
+/// Training in step, within a bound of steps, and in both ways. Internal to train.
 namespace sidereal::train {
 
 /// Fed to ReplicaModel::begin when in step: int64 scalars.
@@ -46,10 +47,16 @@ struct ReplicaModel {
 /// update of one with all their rows. Rows of no replica stay as they are. Means are clipped, not
 /// what they are of.
 ///
-/// `has_spares`: more replicas than are in a mean. A step may then be over while a replica reads,
-/// so that it reads the number of its step before anything else.
+/// With spares a step may be over while a replica reads, so that it reads the number of its step
+/// before anything else.
+/// Hybrid: tables have no accumulators. Each replica updates its rows as in the model, with its own
+/// gradients, and waits for these updates too before its step ends; it clips its gradients, of all
+/// variables, as those of tables have no means. So no replica has begun step c before all have
+/// ended step c - 2: a read of a table sees all updates up to that, and its own.
+/// kInvalidArgument for a model that has tables alone, as nothing would hold its replicas in step.
 Result<ReplicaModel> synchronize(const CompiledModel& model, const DistributedModel& distributed,
-                                 bool has_spares, const ir::OpRegistry& registry);
+                                 const config::Consistency& consistency,
+                                 const ir::OpRegistry& registry);
 
 /// Adds to `model`, spread as `distributed`, a barrier that holds back replicas which are ahead of
 /// others (resources::StepBarrier): a step waits there before it reads a variable, and says there,

@@ -131,13 +131,16 @@ TEST_P(InStep, replicas_are_one_with_all_their_rows) {
 }
 
 TEST_P(InStep, a_replica_without_data_is_not_waited_for) {
-  // One replica has three batches, the last of one row, the other one two.
-  const data::DataSpec data = rows(kBatch * 4 + 1);
-  const Trained got = train(optimizer_of("adam", 0.01), {.ps = 2, .workers = 2}, GetParam(), data,
-                            {.batch_size = kBatch, .epochs = 3, .consistency = "sync"});
-  EXPECT_EQ(got.result.rows, 3 * (kBatch * 4 + 1));
-  EXPECT_EQ(got.result.steps, 3 * 5);
-  EXPECT_EQ(got.result.updates, 3 * 3);
+  for (const char* const consistency : {"sync", "hybrid"}) {
+    SCOPED_TRACE(consistency);
+    // One replica has three batches, the last of one row, the other one two.
+    const data::DataSpec data = rows(kBatch * 4 + 1);
+    const Trained got = train(optimizer_of("adam", 0.01), {.ps = 2, .workers = 2}, GetParam(), data,
+                              {.batch_size = kBatch, .epochs = 3, .consistency = consistency});
+    EXPECT_EQ(got.result.rows, 3 * (kBatch * 4 + 1));
+    EXPECT_EQ(got.result.steps, 3 * 5);
+    EXPECT_EQ(got.result.updates, 3 * 3);
+  }
 }
 
 TEST_P(InStep, spare_replicas_are_not_waited_for) {
@@ -160,6 +163,17 @@ TEST_P(InStep, no_steps_of_room_are_the_same_bits) {
                             {.batch_size = kBatch, .consistency = "bounded(0)"});
   EXPECT_EQ(got.variables, in_step.variables);
   EXPECT_EQ(got.result.updates, 8);
+}
+
+TEST_P(InStep, one_replica_of_hybrid_trains_as_if_there_were_no_others) {
+  // Adam's updates of tables and dense variables have the number of the step.
+  const data::DataSpec data = rows(kBatch * 6);
+  const OptimizerDef optimizer = optimizer_of("adam", 0.05);
+  const Cluster shape{.ps = 2, .ps_lanes = 2};
+  const Trained got =
+      train(optimizer, shape, GetParam(), data, {.batch_size = kBatch, .consistency = "hybrid"});
+  const Trained want = train(optimizer, shape, GetParam(), data, {.batch_size = kBatch});
+  EXPECT_EQ(got.variables, want.variables);
 }
 
 class WithinABound : public testing::TestWithParam<Protocol> {};
@@ -275,23 +289,26 @@ TEST(Synchronous, what_cannot_be_in_step_is_refused) {
   EXPECT_THAT(error({.steps_in_flight = 2, .consistency = "sync"}),
               HasSubstr("steps_in_flight is 2"));
   EXPECT_THAT(error({.consistency = "sync(2 of 3)"}), HasSubstr("2 replicas"));
-  EXPECT_THAT(error({.consistency = "hybrid"}), HasSubstr("bounded(s)"));
+  EXPECT_THAT(error({.consistency = "geo(2)"}), HasSubstr("bounded(s), hybrid"));
 }
 
 TEST(Synchronous, a_fit_after_a_cancelled_one_begins_anew) {
-  const auto cluster = start({.ps = 2, .workers = 2});
-  auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  FitOptions options{.batch_size = kBatch, .epochs = 1'000'000, .consistency = "sync"};
-  bool seen = false;
-  options.on_progress = [&](const Progress&) { seen = true; };
-  options.cancelled = [&] { return seen; };
-  const Status status = (*trainer)->fit(rows(1000), options).status();
-  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
-  const auto fitted =
-      (*trainer)->fit(rows(kBatch * 8), {.batch_size = kBatch, .consistency = "sync"});
-  ASSERT_TRUE(fitted.ok()) << fitted.status();
-  EXPECT_EQ(fitted->updates, 4);
+  for (const char* const consistency : {"sync", "hybrid"}) {
+    SCOPED_TRACE(consistency);
+    const auto cluster = start({.ps = 2, .workers = 2});
+    auto trainer = Trainer::create(cluster.get(), deep_fm(optimizer_of("sgd", 0.01)));
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
+    FitOptions options{.batch_size = kBatch, .epochs = 1'000'000, .consistency = consistency};
+    bool seen = false;
+    options.on_progress = [&](const Progress&) { seen = true; };
+    options.cancelled = [&] { return seen; };
+    const Status status = (*trainer)->fit(rows(1000), options).status();
+    EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
+    const auto fitted =
+        (*trainer)->fit(rows(kBatch * 8), {.batch_size = kBatch, .consistency = consistency});
+    ASSERT_TRUE(fitted.ok()) << fitted.status();
+    EXPECT_EQ(fitted->updates, 4);
+  }
 }
 
 }  // namespace
