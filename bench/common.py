@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -460,9 +460,10 @@ def lines(
     y_name: str,
     series: Sequence[tuple[str, Sequence[tuple[float, float]]]],
     y_step: float | None = None,
+    x_names: Mapping[float, str] | None = None,
 ) -> str:
     """A plot of lines with logarithmic axes, as SVG. series: (name, [(x, y)]). y_step: that upwards
-    is not one, and has a tick at each multiple of it."""
+    is not one, and has a tick at each multiple of it. x_names: what is written for an x."""
     width, height, left, top, right, bottom = 760, 420, 70, 44, 150, 50
     points = [point for _, line in series for point in line if point[1] > 0]
     if not points:
@@ -498,8 +499,9 @@ def lines(
         out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{said}</text>')
     for x_value in sorted({p[0] for p in points}):
         x = at((x_value, y_ends[0]))[0]
+        said = f"{x_value:g}" if x_names is None else x_names[x_value]
         out.append(
-            f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{x_value:g}</text>'
+            f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{said}</text>'
         )
     out.append(f'<text x="{left}" y="{height - 12}">{x_name}; upwards: {y_name}</text>')
     for i, (name, line) in enumerate(series):

@@ -113,6 +113,25 @@ def test_the_bench_of_quality_of_keras_models_trains_what_was_planted(tmp_path: 
     assert all(row["epochs"] > 1 and row["validation"] > 0.6 for row in rows[1:])
 
 
+def test_the_bench_of_modes_trains_in_each(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "modes", parts=("auc",))
+    slow = [row for row in rows if row["part"] == "slow"]
+    assert [row["consistency"] for row in slow if row["ours"] > 0 and row["peer"] > 0] == [
+        "async",
+        "sync",
+        "sync(1 of 2)",
+        "bounded(4)",
+        "hybrid",
+    ]
+    assert [(row["workers"], row["consistency"]) for row in rows[len(slow) :]] == [
+        (1, "async"),
+        (2, "bounded(1)"),
+        (2, "hybrid"),
+        (2, "async"),
+    ]
+    assert all(row["updates"] > 0 and row["changes_of_others"] >= 0 for row in rows[len(slow) :])
+
+
 def test_the_bench_of_quality_lets_the_validation_split_decide() -> None:
     """Of AUCs of .7, .6, .8, .7, .7 the third is kept; each loss divides the rate by ten."""
     sys.path.insert(0, str(ROOT / "bench"))
