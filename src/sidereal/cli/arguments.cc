@@ -220,7 +220,8 @@ void add_model_options(CLI::App* command, TrainArguments* a) {
                             "--loss sparse_categorical_crossentropy: how many there are"),
         0, 1 << 20)
       ->group(group);
-  whole(command->add_option("--experts", a->experts, "mmoe: how many labels share"), 1, 1024)
+  whole(command->add_option("--experts", a->experts, "mmoe: experts, which all labels share"), 1,
+        1024)
       ->group(group);
   real(command->add_option("--l2-embedding", a->l2_embedding, "L2 penalty on embeddings"), 0, 1e6)
       ->group(group);

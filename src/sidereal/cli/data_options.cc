@@ -258,29 +258,29 @@ namespace {
 void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
   command
       ->add_option("--label", a->label,
-                   "csv: column of the label, 0 or 1; or what makes it 1, as in 'rating>=4'")
+                   "tables: column of the label, 0 or 1; or what makes it 1, as in 'rating>=4'")
       ->type_name("COLUMN[OP VALUE]")
       ->group(group);
-  command->add_option("--positive", a->positive, "csv: the label that is 1; others are 0")
+  command->add_option("--positive", a->positive, "tables: the label that is 1; others are 0")
       ->type_name("VALUE")
       ->group(group);
-  command->add_option("--weight", a->weight, "csv: column that says how much a row counts")
+  command->add_option("--weight", a->weight, "tables: column that says how much a row counts")
       ->type_name("COLUMN")
       ->group(group);
   command
       ->add_option("--targets", a->targets,
-                   "csv: columns of more labels, for models of several (mmoe)")
+                   "tables: columns of more labels, for models of several (mmoe)")
       ->type_name("COLUMN,...")
       ->group(group);
   command
       ->add_option("--class-weight", a->class_weights,
-                   "csv: what the rows of a label count, as in '1=5'; may be given again")
+                   "tables: what the rows of a label count, as in '1=5'; may be given again")
       ->type_name("LABEL=X")
       ->default_str("")
       ->group(group);
   command
       ->add_option("--negatives", a->negatives,
-                   "csv: behind each training row with a label above 0 so many that did not "
+                   "tables: behind each training row with a label above 0 so many that did not "
                    "happen, with the label 0 and another value of the column: one of rows shortly "
                    "before (popularity), or any token of its vocabulary (uniform), as in "
                    "'item=4:sampler=uniform'")
@@ -288,76 +288,82 @@ void add_labels(CLI::App* command, TrainArguments* a, const char* group) {
       ->group(group);
   command
       ->add_option("--group", a->group,
-                   "csv: column of the query that a row is of, for --loss pairwise_logistic")
+                   "tables: column of the query that a row is of, for --loss pairwise_logistic")
       ->type_name("COLUMN")
       ->group(group);
 }
 
 /// What a model is given of the columns of a file.
 void add_columns(CLI::App* command, TrainArguments* a, const char* group) {
-  command->add_option("--numeric", a->numeric, "csv: columns taken as numbers, as in 'age,price'")
+  command
+      ->add_option("--numeric", a->numeric, "tables: columns taken as numbers, as in 'age,price'")
       ->type_name("COLUMN,...")
       ->group(group);
-  one_of(command->add_option("--numeric-transform", a->numeric_transform,
-                             "csv: what a model sees of numeric columns; auto looks at the first "
-                             "rows: log1p where a few numbers are far above the others, and mean 0 "
-                             "and deviation 1"),
-         {"auto", "none", "log1p", "standard", "log1p_standard", "minmax", "quantile"})
+  one_of(
+      command->add_option("--numeric-transform", a->numeric_transform,
+                          "tables: what a model sees of numeric columns; auto looks at the first "
+                          "rows: log1p where a few numbers are far above the others, and mean 0 "
+                          "and deviation 1"),
+      {"auto", "none", "log1p", "standard", "log1p_standard", "minmax", "quantile"})
       ->group(group);
   command
       ->add_option("--categorical", a->categorical,
-                   "csv: columns taken as categories (default: all others)")
+                   "tables: columns taken as categories (default: all others)")
       ->type_name("COLUMN,...")
       ->group(group);
   command
       ->add_option("--default", a->defaults,
-                   "csv: what an empty cell of a column counts as; may be given again (numeric: "
+                   "tables: what an empty cell of a column counts as; may be given again (numeric: "
                    "the mean; categorical: empty text)")
       ->type_name("COLUMN=VALUE")
       ->default_str("")
       ->group(group);
   command
-      ->add_option("--multi-hot", a->multi_hot,
-                   "csv: a categorical column with several values in a cell: its name, what stands "
-                   "between them, the most that count, as in 'genres:|:8'; may be given again")
+      ->add_option(
+          "--multi-hot", a->multi_hot,
+          "tables: a categorical column with several values in a cell: its name, what stands "
+          "between them, the most that count, as in 'genres:|:8'; may be given again")
       ->type_name("COLUMN:CHAR:N")
       ->default_str("")
       ->group(group);
   command
-      ->add_option("--vocabulary", a->vocabularies,
-                   "csv: a categorical column is numbered by the tokens of a file, one a line, or "
-                   "(auto) by those of the first rows, the most frequent first; max: the most "
-                   "numbers; oov: how many of them are for what is no token; may be given again")
+      ->add_option(
+          "--vocabulary", a->vocabularies,
+          "tables: a categorical column is numbered by the tokens of a file, one a line, or "
+          "(auto) by those of the first rows, the most frequent first; max: the most "
+          "numbers; oov: how many of them are for what is no token; may be given again")
       ->type_name("COLUMN[=FILE|auto][:max=N][:oov=K]")
       ->default_str("")
       ->group(group);
   command
-      ->add_option("--sequence", a->sequences,
-                   "csv: a column of several values in an order, an input of its own: what stands "
-                   "between them, the most that count, pre or post, and the categorical column "
-                   "whose ids they have, as in 'history:|:50:truncating=pre:like=item'; may be "
-                   "given again")
+      ->add_option(
+          "--sequence", a->sequences,
+          "tables: a column of several values in an order, an input of its own: what stands "
+          "between them, the most that count, pre or post, and the categorical column "
+          "whose ids they have, as in 'history:|:50:truncating=pre:like=item'; may be "
+          "given again")
       ->type_name("COLUMN:CHAR:N[:padding=P][:truncating=P][:like=COLUMN]")
       ->default_str("")
       ->group(group);
   one_of(command->add_option("--hash", a->hash,
-                             "csv: how texts are hashed; farmhash: as Keras' Hashing does"),
+                             "tables: how texts are hashed; farmhash: as Keras' Hashing does"),
          {"xxh3", "farmhash"})
       ->group(group);
   command
-      ->add_option("--buckets", a->buckets,
-                   "csv: numbers as categories, in so many buckets of as many rows, as in 'age=10'")
+      ->add_option(
+          "--buckets", a->buckets,
+          "tables: numbers as categories, in so many buckets of as many rows, as in 'age=10'")
       ->type_name("COLUMN=N,...")
       ->group(group);
   command
       ->add_option("--cross", a->crosses,
-                   "csv: categorical or bucketized columns together are a category too, as in "
+                   "tables: categorical or bucketized columns together are a category too, as in "
                    "'city*device'")
       ->type_name("COLUMN*COLUMN,...")
       ->group(group);
   command
       ->add_option("--features", a->features,
-                   "csv: a file that says all of this of each column; sidereal inspect proposes "
+                   "tables: a file that says all of this of each column; sidereal inspect proposes "
                    "one")
       ->type_name("FILE")
       ->group(group);

@@ -100,8 +100,9 @@ Status events(const EventsArguments& a) {
 std::string footer() {
   std::string out =
       "What happened to a cluster, by time: the latest events of all its tasks and of the program "
-      "that\nhas started it, and what is in files. Tasks keep some hundreds; one that has died "
-      "left what is in\nits file (serve --event-log, launch --log-dir).\n\nEvents:\n";
+      "that\nhas started it, and what is in files. A task keeps its latest ones; of one that has "
+      "died there is\nwhat it wrote to its file (sidereal serve --event-log, launch "
+      "--log-dir).\n\nEvents:\n";
   for (const base::EventKind& kind : base::event_kinds()) {
     out +=
         "  " + base::wrap(fmt::format("{:<19} {}", kind.name, kind.meaning), 96, "      ") + "\n";
@@ -122,12 +123,13 @@ void add_events(CLI::App* app, Action* action) {
   command->option_defaults()->always_capture_default();
   add_cluster_choice(command, &a->cluster);
   command
-      ->add_option("--file", a->files,
-                   "an event log, or a folder of them; without one of the options above, of these "
-                   "alone; may be given again")
+      ->add_option(
+          "--file", a->files,
+          "an event log, or a folder of them; without --cluster, --target and --pid no task "
+          "is asked for more; may be given again")
       ->default_str("")
       ->type_name("FILE|DIR");
-  command->add_option("--since", a->since, "no older events: 90s, 10m, 2h, 1d; all, if absent")
+  command->add_option("--since", a->since, "events of the last 90s, 10m, 2h, 1d; without it, all")
       ->default_str("")
       ->type_name("TIME");
   command->add_flag("--json", a->json, "lines of JSON, as the logs have them");

@@ -32,11 +32,12 @@ constexpr const char* kFooter =
     R"(Keeps a copy of what the tasks of a job have, by their change logs, and says how far behind
 it is. With --out, DIR/tables.safetensors is replaced by the tables of the copy, which
 sidereal.TableFile maps. While a task is away, or a table that the file has is not there, the file
-stays as it is. With --listen, rows of the copy are looked up by sidereal.LookupClient. Ctrl-C or
-SIGTERM end it, with a last file.
+stays as it is. With --listen, sidereal.LookupClient asks for rows of the copy. Ctrl-C or SIGTERM
+end it, after a last file is written.
 
-With --keep, the file is a link to the latest of N files. --roll-back has it be an earlier one,
-which it stays until it is moved to the latest one.
+With --keep, tables.safetensors is a link to the latest of N files, whose versions are numbered.
+--roll-back makes it a link to an earlier one, and there it stays, also while newer ones are
+written, until --roll-back DIR --to NUMBER names the newest.
 
 Examples:
   sidereal follow
@@ -201,18 +202,18 @@ Status follow(const FollowArguments& a) {
 void add_versions(CLI::App* command, FollowArguments* a) {
   command
       ->add_option("--keep", a->keep,
-                   "files that are kept in --out; without it one, which is replaced")
+                   "--out: files that are kept; without it one, which is replaced")
       ->default_str("")
       ->check(CLI::Range(1, 10'000).description(""))
       ->type_name("N");
   command
       ->add_option("--roll-back", a->roll_back,
-                   "instead of following: have the file of this folder be the one before, of those "
-                   "that --keep has kept")
+                   "instead of following: tables.safetensors of this folder becomes the version "
+                   "before, of those that --keep has kept")
       ->default_str("")
       ->check(CLI::ExistingDirectory.description(""))
       ->type_name("DIR");
-  command->add_option("--to", a->to, "with --roll-back: or this version")
+  command->add_option("--to", a->to, "--roll-back: this version, instead of the one before")
       ->default_str("")
       ->check(CLI::PositiveNumber.description(""))
       ->type_name("NUMBER");
@@ -229,7 +230,7 @@ void add_follow(CLI::App* app, Action* action) {
   command->option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   add_cluster_choice(command, &a->cluster);
-  command->add_option("--job", a->job, "whose tasks are followed")->type_name("NAME");
+  command->add_option("--job", a->job, "the job whose tasks are followed")->type_name("NAME");
   command
       ->add_option("--group", a->group,
                    "the group of sessions whose variables are followed; '*': the only one, as of a "
@@ -237,40 +238,44 @@ void add_follow(CLI::App* app, Action* action) {
                    "share")
       ->default_str("")
       ->type_name("NAME");
-  command->add_option("--out", a->out, "a folder, in which tables.safetensors is kept current")
+  command
+      ->add_option("--out", a->out,
+                   "a folder that is there, in which tables.safetensors is kept current")
       ->default_str("")
       ->check(CLI::ExistingDirectory.description(""))
       ->type_name("DIR");
   command
       ->add_option("--listen", a->listen,
-                   "where rows are looked up by other programs; port 0: any free one. Without a "
-                   "secret or certificates on this machine only")
+                   "where other programs look up rows; port 0: any free one. Without a secret or "
+                   "certificates on this machine only")
       ->default_str("")
       ->type_name("HOST:PORT");
-  command->add_option("--every", a->every_s, "seconds from one file to the next")
+  command->add_option("--every", a->every_s, "--out: seconds from one file to the next")
       ->check(CLI::Range(0.05, 86'400.0).description(""))
       ->type_name("S");
   add_versions(command, a.get());
   command
       ->add_option("--tables", a->tables,
-                   "names of tables for the file, with commas; without it, all variables [rows, "
-                   "dim] but slots of optimizers")
+                   "--out: tables for the file, with commas; without it, all variables [rows, dim] "
+                   "but slots of optimizers")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->default_str("")
-      ->type_name("NAME,...");
+      ->type_name("NAME");
   command
       ->add_option("--parts", a->parts,
-                   "what NAME/part_0, NAME/part_1 ... are in the file: tables of their own; or "
-                   "NAME, whose rows they have by turns, as of `sidereal train`, or in blocks, as "
-                   "of partitioners")
+                   "what variables NAME/part_0, NAME/part_1 ... are. apart: tables of their own; "
+                   "modulo: one table, NAME, whose rows go round them, as of `sidereal train`; "
+                   "blocks: one table, of which each has a piece of the rows, as of partitioners")
       ->check(CLI::IsMember(parts).description(""))
       ->type_name(fmt::format("{}", fmt::join(parts, "|")));
   command
       ->add_option("--interval", a->interval_s, "seconds from one line about each task to the next")
       ->check(CLI::Range(0.05, 86'400.0).description(""))
       ->type_name("S");
-  command->add_option("--cut", a->cut_ms, "milliseconds in which changes are collected")
+  command
+      ->add_option("--cut", a->cut_ms,
+                   "milliseconds in which a task collects changes before it sends them")
       ->check(CLI::Range(1.0, 10'000.0).description(""))
       ->type_name("MS");
   command->footer(kFooter);

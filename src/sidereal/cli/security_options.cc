@@ -27,7 +27,9 @@ void add_security_options(CLI::App* command, security::SecurityOptions* options)
        "instead of a secret: this task's certificate");
   file("--key-file", &options->key_file, "the private key of that certificate");
   file("--ca-file", &options->ca_file, "the authority that signed all members' certificates");
-  command->add_flag("--insecure", options->insecure, "let in everybody who can connect")
+  command
+      ->add_flag("--insecure", options->insecure,
+                 "instead of a secret: nothing; whoever can connect is let in")
       ->group(group);
 }
 
