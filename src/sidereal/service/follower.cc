@@ -110,7 +110,7 @@ Status Follower::wait_until_current(milliseconds limit, const std::function<bool
 Status Follower::wait_for_table(const std::string& name, steady_clock::time_point deadline,
                                 const std::function<bool()>& is_cancelled) {
   while (true) {
-    const Status missing = table(name).status();
+    Status missing = table(name).status();
     if (missing.ok() || steady_clock::now() >= deadline) return missing;
     if (is_cancelled != nullptr && is_cancelled()) {
       return base::cancelled("waiting for table '{}' was cancelled: {}", name,

@@ -105,7 +105,8 @@ class Synchronizer {
         counts.push_back(node.id);
       }
     }
-    if (b_.status().ok()) out_.graph.mutable_node(local_step_.node).control_inputs = counts;
+    if (!b_.status().ok()) return;
+    out_.graph.mutable_node(local_step_.node).control_inputs = std::move(counts);
   }
 
   /// An update that waits for its means.
