@@ -281,7 +281,8 @@ def test_workers_that_run_the_same_code_share_the_programs_of_ps(protocol: str, 
 
     def programs() -> list[int]:
         shown = subprocess.run(
-            [PROGRAM, "top", "--target", servers[0].target, "--once", "--json"],
+            [PROGRAM, "top", "--target", servers[0].target, "--once", "--json",
+             "--interval", "0.05"],
             capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         ).stdout  # fmt: skip
         tasks = json.loads(shown)["tasks"][:2]
