@@ -26,8 +26,7 @@ constexpr ConsistencyForm kForms[] = {
      "may miss updates of the latest s steps of others; bounded(0) is sync"},
     {"hybrid",
      "dense variables as with sync, tables as with bounded(1): worker lanes train in step, and "
-     "each "
-     "updates rows of tables by itself"},
+     "each updates rows of tables by itself"},
 };
 
 Status unknown(std::string_view text) {
