@@ -32,18 +32,19 @@ namespace sidereal::cli {
 
 namespace {
 
-Status check_interrupt(const char* when) {
+Status check_interrupt(const TrainingOutcome& outcome) {
   if (!interrupted()) return {};
-  return base::cancelled("interrupted {}", when);
+  return base::cancelled("interrupted {}", outcome.doing);
 }
 
-/// A signal to all processes ends the servers too, and that may be seen first: as a lost server, or
-/// as a step that a stopping one cancelled.
-Status after_interrupt(const Status& status) {
-  if (status.ok() || !interrupted()) return status;
-  if (status.code() == StatusCode::kCancelled) return base::cancelled("interrupted while training");
-  return base::cancelled("interrupted while training; then {}: {}", base::code_name(status.code()),
-                         base::message_of(status));
+/// The error of the outcome. A signal to all processes ends the servers too, and that may be seen
+/// first: as a lost server, or as a step that a stopping one cancelled.
+Status after_interrupt(const TrainingOutcome& outcome) {
+  const Status& error = outcome.error;
+  if (error.ok() || !interrupted()) return error;
+  if (error.code() == StatusCode::kCancelled) return check_interrupt(outcome);
+  return base::cancelled("interrupted {}; then {}: {}", outcome.doing,
+                         base::code_name(error.code()), base::message_of(error));
 }
 
 void print(const std::string& text) {
@@ -264,11 +265,13 @@ Status check_outputs(const TrainingJob& job) {
 
 Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
                 TrainingOutcome* outcome) {
-  SR_RETURN_IF_ERROR(check_interrupt("while the cluster started"));
+  SR_RETURN_IF_ERROR(check_interrupt(*outcome));
+  outcome->doing = "before the first step";
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer,
                       train::Trainer::create(cluster, std::move(model), job.job));
-  SR_RETURN_IF_ERROR(check_interrupt("before the first step"));
+  SR_RETURN_IF_ERROR(check_interrupt(*outcome));
+  outcome->doing = "while training";
   // Before the training, so that what it saves can be looked at meanwhile.
   if (!job.description_path.empty()) {
     SR_RETURN_IF_ERROR(write_file(job.description_path, model_description(job)));
@@ -290,7 +293,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
                         service::StatusClient::create(cluster->spec(), cluster->security()));
   }
   SR_ASSIGN_OR_RETURN(outcome->fit, fit(job, trainer.get(), log.get(), status.get(), run));
-  SR_RETURN_IF_ERROR(check_interrupt("while training"));
+  SR_RETURN_IF_ERROR(check_interrupt(*outcome));
   print_fit(job, outcome->fit);
   print_checkpoints(outcome->fit.checkpoints);
   if (job.test.has_value()) {
@@ -318,7 +321,7 @@ Status run_training(const TrainingJob& job) {
   RunFile run(job, version_number());
   outcome.error = run.begin();
   if (outcome.error.ok()) outcome.error = train_on(job, cluster.get(), &run, &outcome);
-  outcome.error = after_interrupt(outcome.error);
+  outcome.error = after_interrupt(outcome);
   // What there is of results is written, however the training ended.
   Status written = write_outputs(job, outcome);
   const Status told = run.end(outcome, interrupted());

@@ -48,6 +48,7 @@ struct TrainingOutcome {
   train::FitResult fit;
   std::optional<train::EvalResult> test;
   Status error;  ///< What ended it early; then of what is above there is what was done by then.
+  const char* doing = "while the cluster started";  ///< For the message of an interrupt.
 };
 
 /// Starts or reaches the cluster, trains, evaluates, prints results to standard output and progress
