@@ -25,8 +25,9 @@ struct Consistency {
   /// Whether replicas train in step: one update for all, but for the tables of kHybrid. A bound of
   /// 0 leaves no replica room to be ahead of another one, which is kSync.
   [[nodiscard]] bool is_in_step() const {
-    return kind == Kind::kSync || kind == Kind::kHybrid || (kind == Kind::kBounded && bound == 0);
+    return kind == Kind::kSync || is_hybrid() || (kind == Kind::kBounded && bound == 0);
   }
+  [[nodiscard]] bool is_hybrid() const { return kind == Kind::kHybrid; }
   /// Whether fewer replicas than there are may end a step in step.
   [[nodiscard]] bool has_spares() const { return quorum < replicas; }
   /// Whether a replica may have to wait for others.

@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <limits>
 #include <mutex>
@@ -18,6 +17,7 @@
 
 #include "sidereal/security/listener.h"
 #include "sidereal/serving/predict_message.h"
+#include "sidereal/sys/address.h"
 
 namespace sidereal::serving {
 
@@ -239,8 +239,8 @@ Status GrpcFront::Impl::start() {
   SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
                       security::Credentials::create(options_.security));
   SR_ASSIGN_OR_RETURN(listener_, security::Listener::create(options_.address, credentials));
-  const std::string port = listener_->address().substr(listener_->address().rfind(':') + 1);
-  port_ = static_cast<int>(std::strtol(port.c_str(), nullptr, 10));
+  SR_ASSIGN_OR_RETURN(const sys::Address listening, sys::Address::parse(listener_->address()));
+  port_ = listening.port;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.RegisterService(&predictions_);

@@ -30,7 +30,7 @@ Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consisten
   }
   std::string kind = "bounded";
   if (consistency.is_in_step()) {
-    kind = is_hybrid()                ? "hybrid"
+    kind = consistency.is_hybrid()    ? "hybrid"
            : consistency.has_spares() ? "synchronous with spares"
                                       : "synchronous";
     SR_ASSIGN_OR_RETURN(model_, synchronize(placed_->model(), placed_->distributed(), consistency,
@@ -48,7 +48,7 @@ const std::vector<std::string>& Replicas::targets() const { return model_.target
 Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* group,
                        task::LoopOptions* loop) {
   first_ += kOfLoop;
-  if (!consistency_.is_in_step() || is_hybrid()) loop->constants = {rate};
+  if (!consistency_.is_in_step() || consistency_.is_hybrid()) loop->constants = {rate};
   if (consistency_.is_in_step()) return begin_in_step(rate, group);
   return consistency_.waits() ? begin_bounded(group) : Status();
 }

@@ -40,9 +40,6 @@ class Replicas {
   Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
   Status begin_bounded(LoopGroup* group);
   [[nodiscard]] service::Session* first() const { return workers_->front().session.get(); }
-  [[nodiscard]] bool is_hybrid() const {
-    return consistency_.kind == config::Consistency::Kind::kHybrid;
-  }
   [[nodiscard]] int64_t replica_of(size_t worker, size_t lane) const;
 
   PlacedModel* const placed_;

@@ -55,14 +55,14 @@ class Synchronizer {
     if (consistency_.has_spares()) add_step();
     append_model(distributed_.graph, local_step_.node, &out_.graph);
     if (!consistency_.has_spares()) add_step();
-    if (is_hybrid()) read_step_after_count();
+    if (consistency_.is_hybrid()) read_step_after_count();
     std::set<std::string> updates;
     for (const ModelVariable& variable : model_.variables) {
       if (variable.update.empty()) continue;
       SR_RETURN_IF_ERROR(add_means(variable));
       updates.insert(variable.update);
     }
-    if (is_hybrid() && pending_.empty()) return no_dense_variable();
+    if (consistency_.is_hybrid() && pending_.empty()) return no_dense_variable();
     if (b_.status().ok() && clips_means()) clip(b_, model_.clipping, &means_);
     for (size_t i = 0; i < pending_.size(); ++i) add_updates(pending_[i], means_[i]);
     for (const std::string& target : model_.targets) {
@@ -83,12 +83,10 @@ class Synchronizer {
     if (local_step_.valid()) out_.step = out_.graph.output_name(local_step_);
   }
 
-  [[nodiscard]] bool is_hybrid() const {
-    return consistency_.kind == config::Consistency::Kind::kHybrid;
-  }
-
   /// When hybrid, replicas clip the gradients that they find, as those of tables have no means.
-  [[nodiscard]] bool clips_means() const { return model_.clipping.any() && !is_hybrid(); }
+  [[nodiscard]] bool clips_means() const {
+    return model_.clipping.any() && !consistency_.is_hybrid();
+  }
 
   static Status no_dense_variable() {
     return base::invalid_argument(
@@ -118,14 +116,14 @@ class Synchronizer {
   Status add_means(const ModelVariable& variable) {
     Pending made;
     SR_ASSIGN_OR_RETURN(made.update, node_of(out_.graph, variable.update));
-    if (is_hybrid() && made.update.op == "EmbeddingUpdate") {
+    if (consistency_.is_hybrid() && made.update.op == "EmbeddingUpdate") {
       own_updates_.push_back(made.update.id);
       return {};
     }
     SR_ASSIGN_OR_RETURN(const Output gradient, out_.graph.find_output(variable.gradient));
     means_.emplace_back();
     if (made.update.op == "VariableUpdateDense") {
-      add_mean(made.update, is_hybrid() ? made.update.inputs[1] : gradient);
+      add_mean(made.update, consistency_.is_hybrid() ? made.update.inputs[1] : gradient);
     } else if (made.update.op == "EmbeddingUpdate") {
       SR_ASSIGN_OR_RETURN(const Output ids, out_.graph.find_output(variable.ids));
       add_means_of_parts(ids, gradient, &made);
