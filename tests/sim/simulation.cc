@@ -110,8 +110,9 @@ class Simulation {
     world_.run_until(scenario_.calm_at_ns + calm / 2);
     for (auto& worker : workers_) worker->take_done();
     const Outcomes before = outcomes();
+    const std::vector<uint64_t> moved_before = bytes_moved();
     world_.run_until(scenario_.end_ns);
-    check_fairness(calm / 2, before);
+    check_fairness(calm / 2, before, moved_before);
     for (auto& worker : workers_) worker->quiet();
     world_.run_until(scenario_.end_ns + scenario_.deadline_ns_max + kSecond);
     // What was given up may still be on its way.
@@ -279,25 +280,44 @@ class Simulation {
     return all;
   }
 
-  void check_fairness(int64_t window_ns, const Outcomes& before) {
+  /// Of the hosts of workers.
+  [[nodiscard]] std::vector<uint64_t> bytes_moved() const {
+    std::vector<uint64_t> out;
+    for (const Host* const host : worker_hosts_) out.push_back(host->bytes_moved());
+    return out;
+  }
+
+  /// Complains of a worker that got far less done than half of them do, and had less of the network
+  /// too: steps differ in size, and where the network is full one of large steps ends few.
+  void check_fairness(int64_t window_ns, const Outcomes& before,
+                      const std::vector<uint64_t>& moved_before) {
     std::vector<int64_t> done;
-    for (auto& worker : workers_) done.push_back(worker->take_done());
-    std::sort(done.begin(), done.end());
-    report_.slowest = done.front();
-    report_.fastest = done.back();
-    if (done.back() == 0) ledger_.complain("no worker got anything done");
+    std::vector<uint64_t> moved = bytes_moved();
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      done.push_back(workers_[i]->take_done());
+      moved[i] -= moved_before[i];
+    }
+    const auto median_of = [](auto values) {
+      std::ranges::nth_element(values, values.begin() + static_cast<int64_t>(values.size() / 2));
+      return values[values.size() / 2];
+    };
+    const int64_t median = median_of(done);
+    const uint64_t median_moved = median_of(moved);
+    report_.slowest = std::ranges::min(done);
+    report_.fastest = std::ranges::max(done);
+    if (report_.fastest == 0) ledger_.complain("no worker got anything done");
     // Where more is asked for than there is room and time for, or little at all, chance decides.
     const Outcomes now = outcomes();
     const int64_t turned_away = now.late + now.no_room - before.late - before.no_room;
     const bool is_overloaded = turned_away * 20 > now.ok - before.ok;
-    const int64_t median = done[done.size() / 2];
     // Steps that began before all was calm may take until their deadlines to find their peers
     // again.
     const bool is_short = window_ns < 3 * kSecond;
     if (is_overloaded || is_short || median < 40) return;
-    if (done.front() * 4 < median) {
-      ledger_.complain("in {} s a worker had {} pushes done, another one {}", window_ns / kSecond,
-                       done.front(), median);
+    for (size_t i = 0; i < done.size(); ++i) {
+      if (done[i] * 4 >= median || moved[i] * 4 >= median_moved) continue;
+      ledger_.complain("in {} s worker {} had {} pushes done of {} bytes; the median is {} of {}",
+                       window_ns / kSecond, i, done[i], moved[i], median, median_moved);
     }
   }
 

@@ -73,6 +73,13 @@ TEST_F(SimulationTest, ASessionClosesOverANetworkThatIsTooSlow) {
   run_well(820000046, {.kind = Kind::kTasks});
 }
 
+// It was refused as being there already, while its end over the connection before was not noticed.
+TEST_F(SimulationTest, ACallThatIsSentAgainIsANewStep) { run_well(51000017); }
+
+// Its network is full; a worker that pulls all weights ends no step in seconds, though its share is
+// sent.
+TEST_F(SimulationTest, AWorkerOfFewLargeStepsHasItsShare) { run_well(765376111); }
+
 TEST_F(SimulationTest, AThousandWorkersGoWell) {
   for (const Kind kind : {Kind::kLanes, Kind::kTasks}) {
     const Report report =

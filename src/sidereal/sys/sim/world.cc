@@ -73,6 +73,7 @@ int64_t World::arrival(Host* from, Host* to, size_t bytes) {
     return static_cast<int64_t>(static_cast<double>(bytes) * 1e9 /
                                 static_cast<double>(host->bytes_per_s_));
   };
+  for (Host* const host : {from, to}) host->bytes_moved_ += bytes;
   from->out_free_ = std::max(from->out_free_, now_) + time(from);
   to->in_free_ = std::max(to->in_free_, from->out_free_ + delay()) + time(to);
   return to->in_free_;

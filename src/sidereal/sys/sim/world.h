@@ -55,6 +55,8 @@ class Host {
   [[nodiscard]] int index() const { return index_; }
   /// Its number, such as "127.1.0.7".
   [[nodiscard]] const std::string& address() const { return address_; }
+  /// That it was sent and has sent, what is on its way included.
+  [[nodiscard]] uint64_t bytes_moved() const { return bytes_moved_; }
 
  private:
   friend class World;
@@ -68,6 +70,7 @@ class Host {
   int64_t bytes_per_s_ = 0;
   int64_t out_free_ = 0;  // when the last byte so far has left, or come
   int64_t in_free_ = 0;
+  uint64_t bytes_moved_ = 0;
   int next_port_ = 40'000;
   std::map<int, SimListener*> listeners_;
 };
