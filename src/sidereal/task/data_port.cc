@@ -113,6 +113,7 @@ class DataPort::Impl final : public transport::CallHandler {
   Impl(Task* task, int lane)
       : task_(task),
         lane_(lane),
+        next_whole_(task->incarnation() + (static_cast<uint64_t>(lane) << 48)),
         feed_memory_(kFeedBytesKept / static_cast<size_t>(task->lanes())) {}
 
   Status listen(transport::Endpoint* endpoint, const sys::Address& address) {
@@ -187,8 +188,9 @@ class DataPort::Impl final : public transport::CallHandler {
   static Name name_of(ConnectionId from, uint64_t number) { return {from.value, number}; }
   /// A step that is here: a part that runs or left tensors for others.
   struct OpenStep {
-    int lane = 0;        ///< Of a whole one.
-    bool whole = false;  ///< It is one call alone.
+    uint64_t number = 0;  ///< By which the task knows it.
+    int lane = 0;         ///< Of a whole one.
+    bool whole = false;   ///< It is one call alone.
   };
   /// A call whose answer is not to be sent twice: one of these.
   struct OpenCall {
@@ -236,7 +238,7 @@ class DataPort::Impl final : public transport::CallHandler {
   void cancel_step(ConnectionId from, uint64_t step) {
     const auto open = steps_.find(name_of(from, step));
     if (open == steps_.end()) return;
-    if (open->second.whole) return task_->cancel(step, open->second.lane);
+    if (open->second.whole) return task_->cancel(open->second.number, open->second.lane);
     task_->cancel(step);
   }
 
@@ -298,7 +300,10 @@ class DataPort::Impl final : public transport::CallHandler {
       return base::resource_exhausted("{} runs {} steps for others, as many as it takes",
                                       task_->name(), kPartsMax);
     }
-    const OpenStep open_step = {.lane = extra.lane, .whole = extra.whole};
+    // A whole one has a number of this port. The client's would be there twice where a call is sent
+    // again over another connection before the end of the first one has been noticed.
+    if (extra.whole) what.step = next_whole_++;
+    const OpenStep open_step = {.number = what.step, .lane = extra.lane, .whole = extra.whole};
     if (!steps_.try_emplace(name_of(from.id, step), open_step).second) {
       return base::make_status(StatusCode::kAlreadyExists, "the step is here already");
     }
@@ -440,7 +445,7 @@ class DataPort::Impl final : public transport::CallHandler {
       const OpenStep step = steps_.find(name)->second;
       steps_.erase(name);
       if (step.whole) {
-        task_->cancel(name.second, step.lane);
+        task_->cancel(step.number, step.lane);
       } else {
         task_->end_step(name.second);
       }
@@ -449,6 +454,7 @@ class DataPort::Impl final : public transport::CallHandler {
 
   Task* const task_;
   const int lane_;
+  uint64_t next_whole_;
   exec::BufferPool feed_memory_;
   ProgramCall call_;   // While it is begun; then the memory of its list of feeds.
   std::string extra_;  // Of an answer, while it is sent; then its memory.
