@@ -58,15 +58,16 @@ Forms forms_of(const std::map<std::string, FollowedTable>& tables) {
   return out;
 }
 
-/// Its name, whether it is here as a whole, cuts and seconds behind, and what broke.
-using OfTask = std::tuple<std::string, bool, uint64_t, double, std::string>;
+/// Its name, whether it is here as a whole, cuts and seconds behind, what broke, and whether it is
+/// in sync.
+using OfTask = std::tuple<std::string, bool, uint64_t, double, std::string, bool>;
 
 std::vector<OfTask> tasks_of(const std::vector<service::FollowedTask>& tasks) {
   std::vector<OfTask> out;
   for (const service::FollowedTask& one : tasks) {
     out.emplace_back(one.task, one.is_whole, one.cuts_behind,
                      std::chrono::duration<double>(one.behind).count(),
-                     one.status.ok() ? "" : base::message_of(one.status));
+                     one.status.ok() ? "" : base::message_of(one.status), one.is_in_sync);
   }
   return out;
 }
@@ -80,9 +81,10 @@ Result<std::unique_ptr<Follower>> create(Result<std::unique_ptr<StatusClient>> c
 }
 
 service::FollowOptions options_of(const std::string& group, const std::string& parts,
-                                  std::vector<std::string> tables, double cut_s) {
+                                  std::vector<std::string> tables, double cut_s, bool synchronous) {
   return {.state_group = group,
           .cut = milliseconds_of(cut_s),
+          .is_synchronous = synchronous,
           .parts = value_of(service::parts_of(parts)),
           .tables = std::move(tables)};
 }
@@ -138,36 +140,39 @@ void bind_follower(nb::module_& m) {
           "of_target",
           [](const std::string& target, const std::string& job,
              const security::SecurityOptions& security, double limit_s, const std::string& group,
-             const std::string& parts, std::vector<std::string> tables, double cut_s) {
+             const std::string& parts, std::vector<std::string> tables, double cut_s,
+             bool synchronous) {
             const service::FollowOptions options =
-                options_of(group, parts, std::move(tables), cut_s);
+                options_of(group, parts, std::move(tables), cut_s, synchronous);
             return value_of(without_gil([&] {
               return create(StatusClient::create(target, security, milliseconds_of(limit_s)),
                             limit_s, job, security, options);
             }));
           },
           "target"_a, "job"_a, "security"_a, "limit_s"_a, "group"_a, "parts"_a, "tables"_a,
-          "cut_s"_a)
+          "cut_s"_a, "synchronous"_a)
       .def_static(
           "of_cluster",
           [](const cluster::ClusterSpec& cluster, const std::string& job,
              const security::SecurityOptions& security, double limit_s, const std::string& group,
-             const std::string& parts, std::vector<std::string> tables, double cut_s) {
+             const std::string& parts, std::vector<std::string> tables, double cut_s,
+             bool synchronous) {
             const service::FollowOptions options =
-                options_of(group, parts, std::move(tables), cut_s);
+                options_of(group, parts, std::move(tables), cut_s, synchronous);
             return value_of(without_gil([&] {
               return create(StatusClient::create(cluster, security), limit_s, job, security,
                             options);
             }));
           },
           "cluster"_a, "job"_a, "security"_a, "limit_s"_a, "group"_a, "parts"_a, "tables"_a,
-          "cut_s"_a)
+          "cut_s"_a, "synchronous"_a)
       .def("wait_until_current", &wait_until_current, "limit_s"_a)
       .def("stop", [](Follower& self) { without_gil([&] { self.stop(); }); })
       .def(
           "tasks",
           [](Follower& self) { return tasks_of(without_gil([&] { return self.take_news(); })); },
-          "(task, whether it is here as a whole, cuts and seconds behind, what broke) of each.")
+          "(task, whether it is here as a whole, cuts and seconds behind, what broke, whether it "
+          "is in sync) of each.")
       .def(
           "tables",
           [](const Follower& self) { return forms_of(without_gil([&] { return self.tables(); })); },

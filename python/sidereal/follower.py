@@ -37,6 +37,7 @@ class FollowedTask:
     cuts_behind: int  #: Changes that are known of, and not here.
     behind: float  #: It was the task so many seconds ago, at the latest.
     broken: str  #: What broke last, since it was asked for before, or is broken; or "".
+    is_in_sync: bool = False  #: Whether pushes to it are answered when they are here.
 
 
 def _behind(tasks: Sequence[FollowedTask]) -> float:
@@ -57,6 +58,9 @@ class Follower:
         whose rows they have by turns, as of `sidereal train`; "blocks", NAME, each a piece of its
         rows, as of partitioners.
     cut: seconds in which changes are collected.
+    synchronous: a synchronous standby: while it is in sync, tasks answer pushes when they are
+        here, so that none that was answered is lost with a task. One that is late for
+        `standby_timeout_ms` of a server is let go, until it has caught up again.
     security: what the servers want of who calls them; None: the secret of the environment
         (SIDEREAL_SECRET_FILE, SIDEREAL_SECRET), or nothing.
 
@@ -73,6 +77,7 @@ class Follower:
         group: str = "",
         parts: str = "apart",
         cut: float = 0.02,
+        synchronous: bool = False,
         security: SecurityOptions | None = None,
     ) -> None:
         options = SecurityOptions.from_environment() if security is None else security
@@ -80,7 +85,10 @@ class Follower:
             raise errors.InvalidArgumentError(f"cut is 0.001 to 10 seconds, and not {cut}")
         if isinstance(tables, str):
             raise errors.InvalidArgumentError(f"tables are names in a list: [{tables!r}]")
-        rest = (job, options._to_native(), _REACH_S, group, parts, list(tables), float(cut))
+        rest = (
+            job, options._to_native(), _REACH_S, group, parts, list(tables), float(cut),
+            bool(synchronous),
+        )  # fmt: skip
         if isinstance(cluster, str):
             self._native = _native.Follower.of_target(cluster, *rest)
         else:
@@ -93,7 +101,8 @@ class Follower:
         self._finalizer = weakref.finalize(self, self._native.stop)
 
     def wait_until_current(self, timeout: float = 60.0) -> None:
-        """Waits until all that was pushed before is here, and the tables of `tables`.
+        """Waits until all that was pushed before is here, and the tables of `tables`; a synchronous
+        one also until pushes wait for it.
 
         Errors, after `timeout` seconds: UnavailableError naming a task that is not here as a whole,
         DeadlineExceededError naming one that does not say what it has, NotFoundError for a table.

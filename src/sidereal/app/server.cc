@@ -32,6 +32,7 @@
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
+#include "sidereal/sys/clock.h"
 #include "sidereal/sys/posix/cpus.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/sys/posix/process.h"
@@ -238,17 +239,17 @@ class Server::Impl {
     uint64_t incarnation = 0;
     while (incarnation == 0) incarnation = random_->next();
     const bool has_data_port = cluster::has_data_port(options.protocol);
-    task::TaskOptions task{.name = task_name_,
-                           .incarnation = incarnation,
-                           .lanes = options.lanes,
-                           .intra_op_threads = options.intra_op_threads,
-                           .host_functions = options.host_functions,
-                           .datasets = dataset::make_datasets(random_->next()),
-                           .disk = sys::posix::create_disk()};
-    if (has_data_port) {
-      SR_RETURN_IF_ERROR(config::validate(options.data));
-      set_up_lanes(options, &task);
-    }
+    SR_RETURN_IF_ERROR(config::validate(options.data));
+    task::TaskOptions task{
+        .name = task_name_,
+        .incarnation = incarnation,
+        .lanes = options.lanes,
+        .intra_op_threads = options.intra_op_threads,
+        .standby_timeout_ns = options.data.standby_timeout_ms * sys::kMillisecond,
+        .host_functions = options.host_functions,
+        .datasets = dataset::make_datasets(random_->next()),
+        .disk = sys::posix::create_disk()};
+    if (has_data_port) set_up_lanes(options, &task);
     SR_ASSIGN_OR_RETURN(task_, task::Task::create(std::move(task)));
     protocol_ = options.protocol;
     if (has_data_port) SR_RETURN_IF_ERROR(open_data_ports(options));

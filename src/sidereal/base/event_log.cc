@@ -80,13 +80,19 @@ constexpr std::array kKinds = {
               "A follower reads the change log of a lane.", kInfo, ""},
     EventKind{Event::kFollowerCutOff, "follower_cut_off", "follower lane why",
               "A follower was too slow or silent, and has to ask again.", kWarning, ""},
+    EventKind{Event::kStandbyInSync, "standby_in_sync", "standby lane",
+              "Pushes to a lane wait for a synchronous standby from here on.", kInfo,
+              "pushes wait for a standby"},
+    EventKind{Event::kStandbyLost, "standby_lost", "standby lane why",
+              "Pushes to a lane are answered without a standby that they have waited for.",
+              kWarning, "pushes are answered without a standby"},
 };
 
 constexpr bool are_in_order() {
   for (size_t i = 0; i < kKinds.size(); ++i) {
     if (static_cast<size_t>(kKinds[i].event) != i) return false;
   }
-  return kKinds.size() == static_cast<size_t>(Event::kFollowerCutOff) + 1;
+  return kKinds.size() == static_cast<size_t>(Event::kStandbyLost) + 1;
 }
 static_assert(are_in_order());
 

@@ -43,6 +43,8 @@ enum class Event : uint8_t {
   kClosureRetried,
   kFollowerAttached,
   kFollowerCutOff,
+  kStandbyInSync,
+  kStandbyLost,
 };
 
 /// The row of an event in the one table of them. Value type.

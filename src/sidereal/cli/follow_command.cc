@@ -44,6 +44,7 @@ Examples:
   sidereal follow --target grpc://127.0.0.1:2222 --out tables --every 30
   sidereal follow --cluster cluster.json --group '*' --parts modulo --out tables
   sidereal follow --group '*' --parts modulo --listen 127.0.0.1:9000
+  sidereal follow --group '*' --parts modulo --out tables --synchronous
   sidereal follow --out tables --keep 5
   sidereal follow --roll-back tables)";
 
@@ -62,6 +63,7 @@ struct FollowArguments {
   int64_t to = 0;  ///< 0: the version before.
   double interval_s = 5;
   double cut_ms = 20;
+  bool is_synchronous = false;
   std::string parts = "apart";
   std::vector<std::string> tables;
 };
@@ -106,7 +108,8 @@ class Following {
     for (const service::FollowedTask& task : follower_->take_news()) {
       std::string line = fmt::format("{}: ", task.task);
       if (task.is_whole) {
-        line += fmt::format("{} cuts and {} ms behind", task.cuts_behind, task.behind.count());
+        line += fmt::format("{} cuts and {} ms behind{}", task.cuts_behind, task.behind.count(),
+                            task.is_in_sync ? ", in sync" : "");
       } else {
         line += "not here as a whole yet";
       }
@@ -184,6 +187,7 @@ Status follow(const FollowArguments& a) {
   service::FollowOptions options;
   options.state_group = a.group;
   options.cut = milliseconds(static_cast<int64_t>(a.cut_ms));
+  options.is_synchronous = a.is_synchronous;
   SR_ASSIGN_OR_RETURN(options.parts, service::parts_of(a.parts));
   SR_ASSIGN_OR_RETURN(auto follower,
                       Follower::create(chosen.client.get(), to_ms(a.cluster.timeout_s), a.job,
@@ -278,6 +282,9 @@ void add_follow(CLI::App* app, Action* action) {
                    "milliseconds in which a task collects changes before it sends them")
       ->check(CLI::Range(1.0, 10'000.0).description(""))
       ->type_name("MS");
+  command->add_flag("--synchronous", a->is_synchronous,
+                    "be a synchronous standby: while it is in sync, tasks answer pushes when they "
+                    "are here; one that is late for standby_timeout_ms of a server is let go");
   command->footer(kFooter);
   command->final_callback([a, action] { *action = [a] { return follow(*a); }; });
 }

@@ -57,6 +57,9 @@ const std::array kFields = {
                       "memory of all such connections of a lane; beyond, they go over TCP"},
     IntField<Options>{"inbox_slots", "", 2, 1 << 24, &Options::inbox_slots,
                       "functions that may wait to run on one lane"},
+    IntField<Options>{"standby_timeout_ms", "ms", 10, kHourMs, &Options::standby_timeout_ms,
+                      "a synchronous standby that does not acknowledge a push in this time is let "
+                      "go: pushes are answered without it until it has caught up again"},
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Options {
   int64_t shared_ring_bytes = int64_t{1} << 20;
   int64_t lane_shared_bytes_max = int64_t{256} << 20;
   int64_t inbox_slots = 4'096;
+  int64_t standby_timeout_ms = 1'000;
 };
 
 /// Descriptors of every member of Options.

@@ -81,6 +81,7 @@ void ChangeLog::watch(const std::shared_ptr<Variable>& variable, bool is_new) {
 }
 
 void ChangeLog::pend(size_t source) {
+  ++noted_;
   if (std::exchange(sources_[source].is_pending, true)) return;
   pending_.push_back(source);
 }

@@ -68,6 +68,10 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   LogPosition cut();
   /// Behind the last cut.
   [[nodiscard]] LogPosition end() const;
+  /// Grows with each change that is noted: who compares it knows whether there was one.
+  [[nodiscard]] uint64_t noted() const { return noted_; }
+  /// The cut that has all changes of variables that were noted: end(), or the next one.
+  [[nodiscard]] uint64_t cut_of_all() const { return pending_.empty() ? cut_ : cut_ + 1; }
   /// Bytes of the values that the next entry has, about.
   [[nodiscard]] size_t pending_bytes() const { return pending_bytes_; }
   /// Bytes of the entries that are kept.
@@ -145,6 +149,7 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   uint64_t made_seen_ = 0;  // Of the manager, when tables were last looked for.
   uint64_t forgotten_seen_ = 0;
   uint64_t cut_ = 0;
+  uint64_t noted_ = 0;
   std::deque<Kept> kept_;
   size_t kept_bytes_ = 0;
 };

@@ -43,7 +43,8 @@ Status FollowStream::take(v1::FollowRequest* request) {
     reader = reader_;
   }
   if (reader == nullptr) return {};
-  reader->took(request->taken());
+  reader->took(request->taken(), request->applied());
+  tell_in_sync();
   if (request->mark() != 0) reader->ask(request->mark());
   return {};
 }
@@ -70,6 +71,7 @@ Status FollowStream::begin(const v1::FollowHead& head) {
   task::ChangesWanted wanted;
   wanted.state_group = head.state_group();
   wanted.lane = head.lane();
+  wanted.is_synchronous = head.synchronous();
   if (head.incarnation() != 0) {
     wanted.after = {.incarnation = head.incarnation(), .cut = head.cut()};
   }
@@ -115,6 +117,26 @@ void FollowStream::at(uint64_t end, uint64_t mark) {
   put(std::move(reply));
 }
 
+void FollowStream::in_sync(uint64_t end) {
+  {
+    const std::lock_guard lock(reader_mutex_);
+    is_standby_ = true;
+  }
+  v1::FollowReply reply;
+  reply.set_end(end);
+  reply.set_in_sync(true);
+  put(std::move(reply));
+}
+
+/// With the answer to that: a lane does not wait for a disk.
+void FollowStream::tell_in_sync() {
+  {
+    const std::lock_guard lock(reader_mutex_);
+    if (!is_standby_ || std::exchange(has_told_in_sync_, true)) return;
+  }
+  base::emit(source(), base::Event::kStandbyInSync, {{"standby", peer_}, {"lane", lane_}});
+}
+
 void FollowStream::ended(const Status& status) {
   {
     const std::lock_guard lock(reader_mutex_);
@@ -123,6 +145,8 @@ void FollowStream::ended(const Status& status) {
     // It does not read: what is being written would stay so.
     const bool is_silent = status.code() == StatusCode::kDeadlineExceeded;
     if (is_silent || status.code() == StatusCode::kOutOfRange) cut_off_ = status;
+    // With its group, or the task, goes what it was a standby of.
+    if (cut_off_.ok()) is_standby_ = false;
     if (is_silent && call_ != nullptr) call_->TryCancel();
   }
   v1::FollowReply reply;
@@ -145,9 +169,16 @@ void FollowStream::hung_up() {
 /// Not where the lane ends it: a lane does not wait for a disk.
 void FollowStream::tell_of_cut() {
   Status why;
+  bool was_standby = false;
   {
     const std::lock_guard lock(reader_mutex_);
     why = std::exchange(cut_off_, Status());
+    was_standby = std::exchange(is_standby_, false);
+  }
+  if (was_standby) {
+    const std::string said = why.ok() ? "it has gone" : std::string(base::message_of(why));
+    base::emit(source(), base::Event::kStandbyLost,
+               {{"standby", peer_}, {"lane", lane_}, {"why", said}});
   }
   if (why.ok()) return;
   base::emit(source(), base::Event::kFollowerCutOff,

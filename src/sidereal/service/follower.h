@@ -36,6 +36,9 @@ struct FollowOptions {
   std::string state_group = {};
   /// From one cut to the next one.
   std::chrono::milliseconds cut{20};
+  /// A synchronous standby: while it is current, what changes variables of a task is answered when
+  /// it is here. For task::TaskOptions::standby_timeout_ns, or the task goes on without it.
+  bool is_synchronous = false;
   /// Of the values of one task; 0: what memory the machine has. While a snapshot arrives there are
   /// the old ones as well.
   size_t bytes_max = 0;
@@ -48,8 +51,9 @@ struct FollowOptions {
 /// How far behind a task its copy is. Value type.
 struct FollowedTask {
   std::string task;
-  bool is_whole = false;  ///< All lanes are here, of one start of the task.
-  Status status;          ///< What is broken, or broke last and nobody has taken the news of.
+  bool is_whole = false;    ///< All lanes are here, of one start of the task.
+  bool is_in_sync = false;  ///< What changes its variables is answered when it is here.
+  Status status;            ///< What is broken, or broke last and nobody has taken the news of.
   uint64_t cuts_behind = 0;
   std::chrono::milliseconds behind{0};  ///< It was the task so long ago, at the latest.
 };
@@ -87,10 +91,10 @@ class Follower {
   [[nodiscard]] std::vector<FollowedTask> tasks() const;
   /// The same; what broke and is mended is forgotten.
   [[nodiscard]] std::vector<FollowedTask> take_news();
-  /// Waits until all that the tasks had when it was called is here, and then for the tables of the
-  /// options. In `limit`, or: kUnavailable naming a task that is not whole; kDeadlineExceeded
-  /// naming one that is, and has not answered; errors of table(). kCancelled when `is_cancelled`,
-  /// which is asked ten times a second, says so.
+  /// Waits until all that the tasks had when it was called is here, and they wait for it if it is
+  /// synchronous, and then for the tables of the options. In `limit`, or: kUnavailable naming a
+  /// task that is not whole; kDeadlineExceeded naming one that is, and has not answered; errors of
+  /// table(). kCancelled when `is_cancelled`, which is asked ten times a second, says so.
   Status wait_until_current(std::chrono::milliseconds limit,
                             const std::function<bool()>& is_cancelled = nullptr);
 

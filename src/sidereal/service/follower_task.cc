@@ -56,9 +56,11 @@ class Follower::Task::Call final : public ClientStream<v1::FollowRequest, v1::Fo
  private:
   void take(v1::FollowReply* reply) override {
     taken_ += reply->entry().size();
-    if (!task_->take(lane_, this, reply)) return hang_up();
+    uint64_t applied = 0;
+    if (!task_->take(lane_, this, reply, &applied)) return hang_up();
     v1::FollowRequest request;
     request.set_taken(taken_);
+    request.set_applied(applied);
     put(std::move(request));
   }
   void ended(const grpc::Status& status) override {
@@ -98,9 +100,11 @@ void Follower::Task::look() {
       }
       head.set_cut_us(std::chrono::microseconds(options_.cut).count());
       head.set_window_bytes(kWindowBytes);
+      head.set_synchronous(options_.is_synchronous);
       lane.call = std::make_shared<Call>(shared_from_this(), static_cast<int>(i));
       lane.heard = now;
       lane.is_started = false;
+      lane.is_in_sync = false;
       ++open_;
       starting.emplace_back(lane.call, std::move(head));
     }
@@ -131,7 +135,7 @@ void Follower::Task::ask(uint64_t mark) {
 
 /// With mutex_.
 bool Follower::Task::has_marked(uint64_t mark) const {
-  return is_whole() &&
+  return is_whole() && (is_in_sync() || !options_.is_synchronous) &&
          std::ranges::all_of(lanes_, [mark](const Lane& lane) { return lane.marked >= mark; });
 }
 
@@ -141,7 +145,9 @@ Status Follower::Task::wait(uint64_t mark, steady_clock::time_point deadline,
   while (!has_marked(mark)) {
     if (steady_clock::now() >= deadline) {
       SR_RETURN_IF_ERROR(why_not_whole());
-      Status late = base::deadline_exceeded("what {} has is not here in the time given", of_.task);
+      const bool waits = is_in_sync() || !options_.is_synchronous;
+      Status late = base::deadline_exceeded("what {} has is not here in the time given{}", of_.task,
+                                            waits ? "" : ", and it does not wait for this standby");
       return status_.ok() ? late : base::with_context(status_, base::message_of(late));
     }
     if (is_cancelled != nullptr) {
@@ -154,7 +160,13 @@ Status Follower::Task::wait(uint64_t mark, steady_clock::time_point deadline,
   return {};
 }
 
-bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply) {
+/// With mutex_.
+bool Follower::Task::is_in_sync() const {
+  return std::ranges::all_of(
+      lanes_, [](const Lane& lane) { return lane.call != nullptr && lane.is_in_sync; });
+}
+
+bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply, uint64_t* applied) {
   std::vector<std::shared_ptr<Call>> ending;
   {
     const std::lock_guard lock(mutex_);
@@ -176,6 +188,15 @@ bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply) {
       }
     } else {
       take_entry(lane, *reply, &ending);
+    }
+    if (static_cast<size_t>(lane) < lanes_.size()) {
+      Lane& now = lanes_[static_cast<size_t>(lane)];
+      const std::optional<LogPosition> position = replica_.position(lane);
+      // Where an entry was refused the stream ends, and what comes yet must not be acknowledged.
+      if (position.has_value() && position->incarnation == now.incarnation && !now.wants_all) {
+        *applied = position->cut;
+      }
+      now.is_in_sync |= reply->in_sync();
     }
     is_whole_.store(is_whole(), std::memory_order_release);
     if (is_whole_) was_whole_.store(true, std::memory_order_release);
@@ -234,6 +255,7 @@ void Follower::Task::ended(int lane, const Call* call, const Status& status) {
   Lane& at = lanes_[static_cast<size_t>(lane)];
   if (at.call.get() != call) return;
   at.call = nullptr;
+  at.is_in_sync = false;
   at.again = steady_clock::now() + kAgain;
   if (!status.ok() && status.code() != StatusCode::kCancelled) broke(status);
 }
@@ -279,7 +301,8 @@ FollowedTask Follower::Task::take_news() {
 /// With mutex_.
 FollowedTask Follower::Task::figures() const {
   const steady_clock::time_point now = steady_clock::now();
-  FollowedTask out{.task = of_.task, .is_whole = is_whole(), .status = status_};
+  FollowedTask out{
+      .task = of_.task, .is_whole = is_whole(), .is_in_sync = is_in_sync(), .status = status_};
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
     const std::optional<LogPosition> position = replica_.position(static_cast<int>(i));

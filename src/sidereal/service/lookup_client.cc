@@ -57,6 +57,7 @@ class LookupClient::Impl {
     for (const v1::FollowedTask& task : reply.tasks()) {
       out.tasks.push_back({.task = task.task(),
                            .is_whole = task.is_whole(),
+                           .is_in_sync = task.is_in_sync(),
                            .status = {},
                            .cuts_behind = task.cuts_behind(),
                            .behind = milliseconds(task.behind_ms())});

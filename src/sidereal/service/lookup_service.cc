@@ -50,6 +50,7 @@ class TablesService final : public v1::Tables::CallbackService {
       v1::FollowedTask* const out = reply->add_tasks();
       out->set_task(task.task);
       out->set_is_whole(task.is_whole);
+      out->set_is_in_sync(task.is_in_sync);
       out->set_cuts_behind(task.cuts_behind);
       out->set_behind_ms(task.behind.count());
     }

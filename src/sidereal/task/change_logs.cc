@@ -34,6 +34,10 @@ constexpr size_t kWindowMax = size_t{256} << 20;
 /// while a snapshot of these is sent.
 constexpr size_t kLogBytesMin = size_t{64} << 20;
 constexpr size_t kLogPart = 2;
+/// A standby that is so few cuts behind has caught up.
+constexpr uint64_t kNearCuts = 8;
+/// What is late is looked for when cuts are made: so often in the time that a standby has.
+constexpr int64_t kLooks = 4;
 
 }  // namespace
 
@@ -45,13 +49,16 @@ class LaneChanges::Reader final : public ChangesReader,
          std::shared_ptr<ChangesSink> sink)
       : wanted(std::move(wanted)), logs(std::move(logs)), lane(lane), sink(std::move(sink)) {}
 
-  void took(uint64_t bytes) override {
-    static_cast<void>(lane->post([self = shared_from_this(), bytes] {
+  void took(uint64_t bytes, uint64_t cut) override {
+    static_cast<void>(lane->post([self = shared_from_this(), bytes, cut] {
       if (self->has_ended) return;
       self->heard = self->lane->lane()->now();
       self->has_told_end = false;
       self->taken = std::clamp(bytes, self->taken, self->given);
       self->lane->changes()->go_on(self.get());
+      if (self->has_ended || !self->has_begun) return;
+      self->applied = std::max(self->applied, std::min(cut, self->position.cut));
+      if (self->wanted.is_synchronous) self->lane->changes()->acknowledged(self.get());
     }));
   }
   void ask(uint64_t mark) override {
@@ -72,10 +79,12 @@ class LaneChanges::Reader final : public ChangesReader,
   LogPosition position;                      ///< What was given ends there, or the snapshot.
   uint64_t given = 0;                        ///< Bytes, of these
   uint64_t taken = 0;                        ///< so many were taken.
+  uint64_t applied = 0;                      ///< The cut up to which the reader has everything.
   int64_t heard = 0;                         ///< When the reader last said something;
   int64_t told = 0;                          ///< was last told something.
   uint64_t mark = 0;                         ///< That it asked for and was not told.
   bool has_begun = false;
+  bool is_in_sync = false;    ///< Pushes wait for it.
   bool has_told_end = false;  ///< And has not heard of it.
   bool goes_on = false;       ///< Soon.
   bool has_ended = false;
@@ -90,8 +99,12 @@ Result<std::shared_ptr<ChangesReader>> ChangeLogs::read(const ChangesWanted& wan
   }
   ChangesWanted bounded = wanted;
   bounded.cut_ns = std::clamp(wanted.cut_ns, kCutMin, kCutMax);
-  bounded.window_bytes = std::clamp(wanted.window_bytes, kWindowMin, kWindowMax);
   TaskLane* const lane = lanes_[static_cast<size_t>(wanted.lane)].get();
+  if (wanted.is_synchronous) {
+    bounded.cut_ns =
+        std::clamp(lane->changes()->standby_timeout() / kLooks, kCutMin, bounded.cut_ns);
+  }
+  bounded.window_bytes = std::clamp(wanted.window_bytes, kWindowMin, kWindowMax);
   auto reader = std::make_shared<LaneChanges::Reader>(
       std::move(bounded), enter(std::move(container)), lane, std::move(sink));
   if (lane->post([this, reader] { reader->lane->changes()->add(reader, this); })) return reader;
@@ -109,6 +122,7 @@ std::shared_ptr<OpenLogs> ChangeLogs::enter(std::shared_ptr<Container> container
         std::make_shared<resources::LogGroup>(base::hash64(opening.data(), sizeof(opening)));
     logs->bytes_max = std::max(
         kLogBytesMin, static_cast<size_t>(container->manager.bytes()) / lanes_.size() / kLogPart);
+    logs->lanes = &lanes_;
     logs->missing = static_cast<int>(lanes_.size());
     logs->container = std::move(container);
     for (const auto& lane : lanes_) {
@@ -139,26 +153,36 @@ void ChangeLogs::close_unread(const std::shared_ptr<OpenLogs>& logs, uint64_t ti
 
 LaneChanges::~LaneChanges() = default;
 
-LaneChanges::Open* LaneChanges::find(const OpenLogs* logs) {
-  const auto found =
-      std::ranges::find_if(open_, [logs](const Open& one) { return one.logs.get() == logs; });
-  return found == open_.end() ? nullptr : &*found;
+std::shared_ptr<LaneChanges::Open> LaneChanges::find(const OpenLogs* logs) const {
+  const auto is_it = [logs](const auto& one) { return one->logs.get() == logs; };
+  const auto found = std::ranges::find_if(open_, is_it);
+  return found == open_.end() ? nullptr : *found;
+}
+
+std::shared_ptr<LaneChanges::Open> LaneChanges::find(const Container& container) const {
+  const auto is_it = [&](const auto& one) { return one->logs->container.get() == &container; };
+  const auto found = std::ranges::find_if(open_, is_it);
+  return found == open_.end() ? nullptr : *found;
 }
 
 void LaneChanges::open(const std::shared_ptr<OpenLogs>& logs) {
-  open_.push_back({.logs = logs,
-                   .log = ChangeLog::open({.lane = lane_->index(), .bytes_max = logs->bytes_max},
-                                          logs->group, &logs->container->manager)});
-  logs_.push_back(open_.back().log.get());
+  open_.push_back(std::make_shared<Open>(
+      Open{.logs = logs,
+           .log = ChangeLog::open({.lane = lane_->index(), .bytes_max = logs->bytes_max},
+                                  logs->group, &logs->container->manager)}));
+  logs_.push_back(open_.back()->log.get());
+  // Of a step that is under way: what was counted was without this one.
+  mark();
   --logs->missing;
 }
 
 void LaneChanges::close(const OpenLogs* logs) {
-  Open* const open = find(logs);
+  const std::shared_ptr<Open> open = find(logs);
   if (open == nullptr) return;
   open->log->close();
   std::erase(logs_, open->log.get());
-  std::erase_if(open_, [logs](const Open& one) { return one.logs.get() == logs; });
+  std::erase(open_, open);
+  mark();
   count();
 }
 
@@ -168,31 +192,34 @@ void LaneChanges::count() {
   uint64_t cuts = 0;
   uint64_t bytes = 0;
   size_t kept = 0;
-  for (const Open& open : open_) {
-    kept += open.log->kept_bytes();
-    const uint64_t end = open.log->end().cut;
-    for (const auto& reader : open.readers) {
+  int64_t standbys = 0;
+  for (const auto& open : open_) {
+    kept += open->log->kept_bytes();
+    const uint64_t end = open->log->end().cut;
+    for (const auto& reader : open->readers) {
       ++readers;
+      standbys += reader->is_in_sync ? 1 : 0;
       bytes += reader->given - reader->taken;
       // Until it has begun it is behind nothing.
       if (reader->has_begun) cuts += end - std::min(end, reader->position.cut);
     }
   }
   readers_.set(readers);
+  standbys_.set(standbys);
   cuts_behind_.set(static_cast<int64_t>(cuts));
   untaken_.set(static_cast<int64_t>(bytes));
   kept_.set(static_cast<int64_t>(kept));
 }
 
 void LaneChanges::stop(const Status& why) {
-  for (const Open& open : std::vector(open_)) {
-    for (const auto& reader : open.readers) remove(reader.get(), why);
-    close(open.logs.get());
+  for (const auto& open : std::vector(open_)) {
+    for (const auto& reader : std::vector(open->readers)) remove(reader.get(), why);
+    close(open->logs.get());
   }
 }
 
 void LaneChanges::add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task) {
-  Open* const open = find(reader->logs.get());
+  const std::shared_ptr<Open> open = find(reader->logs.get());
   reader->of_task = of_task;
   if (open == nullptr) {
     reader->has_ended = true;
@@ -209,8 +236,10 @@ void LaneChanges::remove(Reader* reader, const Status& why) {
   reader->snapshot.reset();
   reader->sink->ended(why);
   reader->of_task->leave(reader->logs, lane_);
-  Open* const open = find(reader->logs.get());
+  const std::shared_ptr<Open> open = find(reader->logs.get());
+  if (std::exchange(reader->is_in_sync, false)) --reader->logs->standbys;
   std::erase_if(open->readers, [reader](const auto& one) { return one.get() == reader; });
+  release(open);
   const StatusCode code = why.code();
   if (code == StatusCode::kOutOfRange || code == StatusCode::kDeadlineExceeded) cut_off_.add();
   count();
@@ -220,8 +249,8 @@ void LaneChanges::remove(Reader* reader, const Status& why) {
 void LaneChanges::cut_later() {
   if (is_going_to_cut_) return;
   int64_t soonest = std::numeric_limits<int64_t>::max();
-  for (const Open& open : open_) {
-    for (const auto& reader : open.readers) {
+  for (const auto& open : open_) {
+    for (const auto& reader : open->readers) {
       // Until all lanes have opened theirs, which they do between steps.
       soonest = std::min(soonest, reader->has_begun ? reader->wanted.cut_ns : kCutMin);
     }
@@ -241,11 +270,11 @@ void LaneChanges::cut_later() {
 
 void LaneChanges::cut() {
   const int64_t now = lane_->lane()->now();
-  for (const Open& open : std::vector(open_)) {
-    if (open.readers.empty()) continue;
-    open.log->cut();
-    for (const auto& reader : open.readers) {
-      if (open.logs->container->ended.load(std::memory_order_acquire)) {
+  for (const auto& open : std::vector(open_)) {
+    if (open->readers.empty()) continue;
+    open->log->cut();
+    for (const auto& reader : std::vector(open->readers)) {
+      if (open->logs->container->ended.load(std::memory_order_acquire)) {
         remove(reader.get(), base::not_found("the sessions of the group have ended"));
         continue;
       }
@@ -254,13 +283,117 @@ void LaneChanges::cut() {
                                                      kReaderSilenceNs / sys::kSecond));
         continue;
       }
+      if (is_late(*open, *reader, now)) {
+        remove(reader.get(),
+               base::deadline_exceeded("the standby has acknowledged cut {} and not {} in {} ms",
+                                       reader->applied, open->held.front().cut,
+                                       standby_timeout_ / sys::kMillisecond));
+        continue;
+      }
       go_on(reader.get());
       if (!reader->has_begun || reader->has_ended || reader->has_told_end) continue;
       if (reader->mark == 0 && now - reader->told < kTellEnd) continue;
       reader->has_told_end = true;
       reader->told = now;
-      reader->sink->at(open.log->end().cut, std::exchange(reader->mark, 0));
+      reader->sink->at(open->log->end().cut, std::exchange(reader->mark, 0));
     }
+  }
+}
+
+/// Whether what waits has waited for this standby for too long.
+bool LaneChanges::is_late(const Open& open, const Reader& reader, int64_t now) const {
+  if (!reader.is_in_sync || open.held.empty()) return false;
+  const Held& first = open.held.front();
+  return first.given != 0 && first.cut > reader.applied && now - first.given > standby_timeout_;
+}
+
+/// A standby has said what it has.
+void LaneChanges::acknowledged(Reader* reader) {
+  const std::shared_ptr<Open> open = find(reader->logs.get());
+  const uint64_t end = open->log->end().cut;
+  if (!reader->is_in_sync) {
+    if (reader->snapshot != nullptr || end - std::min(end, reader->applied) > kNearCuts) return;
+    reader->is_in_sync = true;
+    ++reader->logs->standbys;
+    count();
+    reader->sink->in_sync(end);
+  }
+  release(open);
+}
+
+bool LaneChanges::has_standby(const Container& container) const {
+  if (open_.empty()) return false;
+  const std::shared_ptr<Open> open = find(container);
+  return open != nullptr && open->logs->standbys.load(std::memory_order_acquire) > 0;
+}
+
+void LaneChanges::when_acknowledged(const Container& container, std::span<const int> changed,
+                                    std::function<void()> then) {
+  struct Waiting {
+    size_t missing = 0;
+    std::function<void()> then;
+  };
+  const std::shared_ptr<Open> open = find(container);
+  if (open == nullptr || changed.empty()) return then();
+  // Changed by this lane only.
+  const auto waiting = std::make_shared<Waiting>(Waiting{changed.size(), std::move(then)});
+  const auto one_has = [waiting] {
+    if (--waiting->missing == 0) waiting->then();
+  };
+  for (const int index : changed) {
+    if (index == lane_->index()) {
+      hold(open->logs.get(), one_has);
+      continue;
+    }
+    TaskLane* const other = (*open->logs->lanes)[static_cast<size_t>(index)].get();
+    static_cast<void>(other->post([logs = open->logs, other, one_has, here = lane_] {
+      other->changes()->hold(logs.get(),
+                             [here, one_has] { static_cast<void>(here->post(one_has)); });
+    }));
+  }
+}
+
+/// Calls `then` when all standbys that are in sync with this lane have what it has now.
+void LaneChanges::hold(const OpenLogs* logs, std::function<void()> then) {
+  const std::shared_ptr<Open> open = find(logs);
+  if (open == nullptr) return then();
+  open->held.push_back({.cut = open->log->cut_of_all(),
+                        .since = lane_->lane()->now(),
+                        .given = 0,
+                        .then = std::move(then)});
+  held_.add(1);
+  release(open);
+}
+
+void LaneChanges::end_round() {
+  for (size_t i = 0; i < open_.size(); ++i) {
+    const std::shared_ptr<Open> open = open_[i];
+    if (open->held.empty() || open->held.back().given != 0) continue;
+    // One entry for all that the round has changed.
+    const uint64_t end = open->log->cut().cut;
+    const int64_t now = lane_->lane()->now();
+    for (auto held = open->held.rbegin(); held != open->held.rend() && held->given == 0; ++held) {
+      held->given = now;
+      // What was noted may have been nothing.
+      held->cut = std::min(held->cut, end);
+    }
+    for (const auto& reader : std::vector(open->readers)) go_on(reader.get());
+    release(open);
+  }
+}
+
+/// Lets go of what all standbys have that are in sync, in its order.
+void LaneChanges::release(const std::shared_ptr<Open>& open) {
+  uint64_t acknowledged = std::numeric_limits<uint64_t>::max();
+  for (const auto& reader : open->readers) {
+    if (reader->is_in_sync) acknowledged = std::min(acknowledged, reader->applied);
+  }
+  while (!open->held.empty() && open->held.front().cut <= acknowledged) {
+    const Held first = std::move(open->held.front());
+    open->held.pop_front();
+    held_.add(-1);
+    wait_ns_.record(lane_->lane()->now() - first.since);
+    first.then();
   }
 }
 

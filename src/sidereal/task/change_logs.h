@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,7 +27,9 @@ struct OpenLogs {
   std::shared_ptr<Container> container;
   std::shared_ptr<resources::LogGroup> group;
   size_t bytes_max = 0;
-  std::atomic<int> missing = 0;  ///< Lanes that have not opened theirs yet.
+  const std::vector<std::shared_ptr<TaskLane>>* lanes = nullptr;
+  std::atomic<int> missing = 0;   ///< Lanes that have not opened theirs yet.
+  std::atomic<int> standbys = 0;  ///< Readers that pushes wait for, of all lanes.
   // With the mutex of ChangeLogs.
   int readers = 0;
   uint64_t times_read = 0;
@@ -63,9 +66,13 @@ class ChangeLogs {
 /// The change logs of one lane, and their readers. Thread: the lane.
 class LaneChanges {
  public:
-  explicit LaneChanges(TaskLane* lane) : lane_(lane) {}
+  /// `standby_timeout_ns`: TaskOptions has it.
+  LaneChanges(TaskLane* lane, int64_t standby_timeout_ns)
+      : lane_(lane), standby_timeout_(standby_timeout_ns) {}
   ~LaneChanges();
 
+  /// What standbys have to acknowledge a cut. Thread: any.
+  [[nodiscard]] int64_t standby_timeout() const { return standby_timeout_; }
   /// For resources::Lanes.
   [[nodiscard]] std::span<resources::ChangeLog* const> logs() const { return logs_; }
   /// What it counts. Thread: any.
@@ -75,13 +82,36 @@ class LaneChanges {
   /// The lane ends.
   void stop(const Status& why);
 
+  /// has_changed() is of what comes from here on.
+  void mark() {
+    if (!logs_.empty()) marked_ = noted();
+  }
+  /// Whether a variable that is followed has changed since mark().
+  [[nodiscard]] bool has_changed() const { return !logs_.empty() && noted() != marked_; }
+  /// Whether a standby of the container is in sync, with any lane.
+  [[nodiscard]] bool has_standby(const Container& container) const;
+  /// Calls `then` on this lane, maybe at once, when all standbys of the container have what the
+  /// lanes `changed` have changed by now. A lane that is stopping may never say so.
+  void when_acknowledged(const Container& container, std::span<const int> changed,
+                         std::function<void()> then);
+  /// The lane has run what was ready: standbys are given what is waited for.
+  void end_round();
+
  private:
   friend class ChangeLogs;
   class Reader;
+  /// What waits for standbys to acknowledge a cut.
+  struct Held {
+    uint64_t cut = 0;
+    int64_t since = 0;  ///< Time.
+    int64_t given = 0;  ///< When the cut was made; 0: it is not.
+    std::function<void()> then;
+  };
   struct Open {
     std::shared_ptr<OpenLogs> logs;
     std::shared_ptr<resources::ChangeLog> log;
     std::vector<std::shared_ptr<Reader>> readers = {};
+    std::deque<Held> held = {};  ///< In the order of their cuts.
   };
 
   void add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task);
@@ -92,12 +122,24 @@ class LaneChanges {
   void go_on(Reader* reader);
   Status pump(Reader* reader);
   Status begin(Reader* reader, resources::ChangeLog* log);
-  [[nodiscard]] Open* find(const OpenLogs* logs);
+  [[nodiscard]] std::shared_ptr<Open> find(const OpenLogs* logs) const;
+  [[nodiscard]] std::shared_ptr<Open> find(const Container& container) const;
+  [[nodiscard]] uint64_t noted() const {
+    uint64_t out = 0;
+    for (const resources::ChangeLog* log : logs_) out += log->noted();
+    return out;
+  }
+  void acknowledged(Reader* reader);
+  [[nodiscard]] bool is_late(const Open& open, const Reader& reader, int64_t now) const;
+  void hold(const OpenLogs* logs, std::function<void()> then);
+  void release(const std::shared_ptr<Open>& open);
 
   TaskLane* const lane_;
-  std::vector<Open> open_;
+  const int64_t standby_timeout_;
+  std::vector<std::shared_ptr<Open>> open_;
   std::vector<resources::ChangeLog*> logs_;  // Of these.
   bool is_going_to_cut_ = false;
+  uint64_t marked_ = 0;
 
   metrics::Figures figures_;
   metrics::Counter readers_{&figures_,
@@ -115,6 +157,15 @@ class LaneChanges {
   metrics::Counter cut_off_{
       &figures_, metrics::counter("sidereal_followers_cut_off_total", metrics::Unit::kCount,
                                   "Followers that were too slow for the log, or silent.")};
+  metrics::Counter standbys_{
+      &figures_, metrics::gauge("sidereal_standbys", metrics::Unit::kCount,
+                                "Streams of synchronous standbys that pushes wait for.")};
+  metrics::Counter held_{
+      &figures_, metrics::gauge("sidereal_standby_waiting", metrics::Unit::kCount,
+                                "Pushes that were made and wait for a standby to be answered.")};
+  metrics::Histogram wait_ns_{
+      &figures_, metrics::histogram("sidereal_standby_wait_seconds", metrics::Unit::kSeconds,
+                                    "How long pushes waited for standbys.")};
 };
 
 }  // namespace sidereal::task

@@ -23,6 +23,8 @@ struct ChangesWanted {
   std::optional<resources::LogPosition> after = {};
   int64_t cut_ns = 20'000'000;            ///< From one cut to the next one, at the latest.
   size_t window_bytes = size_t{4} << 20;  ///< That may be under way.
+  /// A standby, which steps that have changed variables wait for before they are answered.
+  bool is_synchronous = false;
 };
 
 /// The one group of sessions that the task has.
@@ -39,8 +41,12 @@ class ChangesSink {
   /// Nothing is new; the log ends at cut `end`, which was made after the reader had asked for
   /// `mark`, if that is not 0.
   virtual void at(uint64_t end, uint64_t mark) = 0;
+  /// The reader is synchronous and has caught up: until it ends, what changes variables on the lane
+  /// is answered when it has that. The log ends at cut `end` now.
+  virtual void in_sync(uint64_t end) = 0;
   /// The last call. kOutOfRange: the reader was too slow, and comes back with its position;
-  /// kDeadlineExceeded: it has said nothing for kReaderSilenceNs; kNotFound: the group has ended.
+  /// kDeadlineExceeded: it has said nothing for kReaderSilenceNs, or, in sync, has not acknowledged
+  /// a cut for TaskOptions::standby_timeout_ns; kNotFound: the group has ended.
   virtual void ended(const Status& status) = 0;
 };
 
@@ -51,8 +57,9 @@ inline constexpr int64_t kReaderSilenceNs = 30'000'000'000;
 class ChangesReader {
  public:
   virtual ~ChangesReader() = default;
-  /// It has taken so many bytes by now, of all that it was given.
-  virtual void took(uint64_t bytes) = 0;
+  /// It has taken so many bytes by now, of all that it was given, and has applied everything up to
+  /// cut `applied` of the opening of the log that it reads.
+  virtual void took(uint64_t bytes, uint64_t applied) = 0;
   /// It wants to be told at() with this number after the next cut. Of several, the last one counts.
   virtual void ask(uint64_t mark) = 0;
   /// It wants no more: the end comes, with kCancelled.

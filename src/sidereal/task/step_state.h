@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,6 +128,12 @@ class StepState final : public ports::Rendezvous, public base::RefCounted {
       false;  ///< Its signal was raised because its own receive request or call failed.
   int64_t pushes_before = 0;     ///< To variables of its lane, when it began.
   bool was_handed_over = false;  ///< Other lanes did something for it.
+  /// Lanes on which it changed variables that are followed, each once.
+  std::vector<int> changed_on;
+  void note_changed(int lane) {
+    if (std::find(changed_on.begin(), changed_on.end(), lane) != changed_on.end()) return;
+    changed_on.push_back(lane);
+  }
   std::unique_ptr<exec::Trace> trace;
   int32_t trace_process = 0;
 

@@ -191,7 +191,13 @@ class Task::Impl final : private exec::VariableLanes {
     return lanes_[static_cast<size_t>(lane)]->post(std::move(fn));
   }
   bool answer(int lane, uint64_t step, std::function<void()> fn) override {
-    return lanes_[static_cast<size_t>(lane)]->answer(step, std::move(fn));
+    // The thread of the lane that did it.
+    int changed = TaskLane::kNoLane;
+    if (resources::PushCounts::here() == push_counts_.get()) {
+      const int here = resources::PushCounts::lane_here();
+      if (lanes_[static_cast<size_t>(here)]->changes()->has_changed()) changed = here;
+    }
+    return lanes_[static_cast<size_t>(lane)]->answer(step, changed, std::move(fn));
   }
   [[nodiscard]] int count() const override { return options_.lanes; }
   exec::BufferPool* pool(int lane) override { return lanes_[static_cast<size_t>(lane)]->pool(); }

@@ -201,6 +201,8 @@ struct TaskOptions {
   size_t sessions_max = 16'384;                ///< Sessions that are open at once.
   size_t programs_max = 16'384;                ///< Programs of one session.
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
+  /// A synchronous standby that does not acknowledge what a push waits for is let go after that.
+  int64_t standby_timeout_ns = 1'000'000'000;
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
   std::shared_ptr<ports::Datasets> datasets = nullptr;  ///< For DatasetIterator; or none.
   std::shared_ptr<sys::Disk> disk = nullptr;            ///< For checkpoints; or none.

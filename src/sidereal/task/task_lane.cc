@@ -144,13 +144,14 @@ bool TaskLane::post_urgent(std::function<void()> fn) {
   return put(&urgent_posted_, &has_urgent_posted_, std::move(fn));
 }
 
-bool TaskLane::answer(uint64_t step, std::function<void()> fn) {
-  return post([this, step, fn = std::move(fn)] {
+bool TaskLane::answer(uint64_t step, int changed, std::function<void()> fn) {
+  return post([this, step, changed, fn = std::move(fn)] {
     handed_over_.add(1);
     fn();
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
     found->second->was_handed_over = true;
+    if (changed != kNoLane) found->second->note_changed(changed);
     wake(found->second);
   });
 }
@@ -183,9 +184,13 @@ bool TaskLane::run_posted() {
     has_posted_.store(false, std::memory_order_relaxed);
   }
   for (auto& fn : urgent) fn();
-  for (auto& fn : posted) fn();
+  for (auto& fn : posted) {
+    changes_.mark();
+    fn();
+  }
   bool progress = !posted.empty() || !urgent.empty();
   while (!own_posted_.empty() || !own_urgent_posted_.empty()) {
+    changes_.mark();
     (own_urgent_posted_.empty() ? own_posted_ : own_urgent_posted_).pop_front()();
     progress = true;
   }
@@ -214,6 +219,7 @@ bool TaskLane::poll() {
   const resources::PushCounts::OnLane here(programs_->push_counts(), index_);
   run_posted();
   run_ready();
+  changes_.end_round();
   reuse_retired();
   release_ended();
   busy_ns_.add(lane_->now() - began);
@@ -250,6 +256,7 @@ void TaskLane::on_lane_stop() {
     if (step->running()) finish(step, status, false);
     step->refuse_receive_requests(status);
   }
+  refuse_held(status, nullptr);
   async_pushes_->drop();
   ahead_->throw_all_away();
   changes_.stop(status);
@@ -280,6 +287,7 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }
+    refuse_held(base::cancelled("the session was closed"), &id);
     ahead_->forget(id);
     if (ended != nullptr) ended->manager.clear();
     absl::erase_if(known_, [id](const auto& one) { return one.first.first == id; });
@@ -387,6 +395,7 @@ bool TaskLane::poll_idle() {
   const resources::PushCounts::OnLane here(programs_->push_counts(), index_);
   begin_waiting();
   run_ready();
+  changes_.end_round();
   reuse_retired();
   busy_ns_.add(lane_->now() - began);
   return true;
@@ -610,6 +619,7 @@ Status TaskLane::try_begin(ProgramCall* call, const base::RefPtr<SessionProgram>
   state->whole = call->whole;
   state->pushes_before = programs_->push_counts()->read(index_).number;
   state->was_handed_over = false;
+  state->changed_on.clear();
   state->pull_prefetch_ms = call->pull_prefetch_ms;
   state->turns = std::move(call->turns);
   if (call->pull_prefetch_ms > 0)
@@ -712,8 +722,10 @@ void TaskLane::advance(const base::RefPtr<StepState>& state) {
   const base::RefPtr<StepTurns> turns = state->turns;
   const bool has_turn = turns == nullptr || turns->is_turn_of(state->number());
   const int64_t began = turns == nullptr ? 0 : lane_->now();
+  changes_.mark();
   const Result<exec::Step::Progress> progress =
       has_turn ? state->step()->advance() : state->step()->advance_to_wait();
+  if (changes_.has_changed()) state->note_changed(index_);
   if (turns != nullptr) turns->add_computed(lane_->now() - began);
   if (!progress.ok() && state->failed_within &&
       progress.status().code() == StatusCode::kCancelled) {
@@ -829,12 +841,44 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& status
     ahead_->end(state->session, is_plain ? program->loaded->ahead : nullptr,
                 state->pull_prefetch_ms);
   }
+  const bool waits = status.ok() && !state->changed_on.empty() &&
+                     changes_.has_standby(*program->loaded->container);
+  if (waits) {
+    answer_when_acknowledged(
+        *program, state->changed_on,
+        {.session = state->session, .result = std::move(result), .done = std::move(finished.done)});
+    return release_ended();
+  }
   finished.done(result);
   result.fetches.clear();
   if (result.fetches.capacity() > spare_fetches_.capacity()) {
     spare_fetches_ = std::move(result.fetches);
   }
   release_ended();
+}
+
+/// An answer says that what the step has changed is not lost: standbys must have it first.
+void TaskLane::answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
+                                        HeldAnswer answer) {
+  held_.push_back(std::make_shared<HeldAnswer>(std::move(answer)));
+  const auto leave = [this, held = held_.back()] {
+    if (std::exchange(held->has_left, true)) return;
+    while (!held_.empty() && held_.front()->has_left) held_.pop_front();
+    held->done(held->result);
+  };
+  changes_.when_acknowledged(*program.loaded->container, changed, leave);
+}
+
+/// Those of one session, or all: whether a standby has what they say is not known.
+void TaskLane::refuse_held(const Status& why, const uint64_t* session) {
+  for (const std::shared_ptr<HeldAnswer>& held : std::deque(held_)) {
+    if (session != nullptr && held->session != *session) continue;
+    if (std::exchange(held->has_left, true)) continue;
+    held->result.fetches.clear();
+    held->result.status = why;
+    held->done(held->result);
+  }
+  while (!held_.empty() && held_.front()->has_left) held_.pop_front();
 }
 
 /// Of this lane, if anything was pushed to it since the step began; of others, if these did

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,8 +54,10 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// Those of Task.
   bool post(std::function<void()> fn);
   bool post_urgent(std::function<void()> fn);
-  /// As post(), for what a step has handed over: then that looks again.
-  bool answer(uint64_t step, std::function<void()> fn);
+  /// As post(), for what a step has handed over: then that looks again. `changed`: the lane on
+  /// which variables that are followed have changed for it, or kNoLane.
+  static constexpr int kNoLane = -1;
+  bool answer(uint64_t step, int changed, std::function<void()> fn);
   /// What ops on its variables use. Thread: the lane.
   [[nodiscard]] exec::BufferPool* pool() { return &pool_; }
   [[nodiscard]] exec::Workers* workers() { return workers_.get(); }
@@ -133,6 +137,16 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   void give_back_later();
   void give_back_unused();
   void finish(const base::RefPtr<StepState>& state, const Status& status, bool derived);
+  /// The answer of a step that is known and does not leave yet.
+  struct HeldAnswer {
+    uint64_t session = 0;
+    ProgramResult result;
+    Done done;
+    bool has_left = false;
+  };
+  void answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
+                                HeldAnswer answer);
+  void refuse_held(const Status& why, const uint64_t* session);
   void say_pushed(const StepState& state, Pushed* pushed) const;
   void release_ended();
 
@@ -190,7 +204,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   base::RingQueue<base::RefPtr<StepState>> ready_;
   WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
-  LaneChanges changes_{this};
+  LaneChanges changes_{this, options_.standby_timeout_ns};
+  std::deque<std::shared_ptr<HeldAnswer>> held_;  // Some of which may have left.
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;
   uint64_t trims_ = 0;                   // So far.

@@ -31,6 +31,7 @@ class FollowStream final
   void begun(uint64_t incarnation) override;
   void give(const std::shared_ptr<const std::string>& bytes, uint64_t end) override;
   void at(uint64_t end, uint64_t mark) override;
+  void in_sync(uint64_t end) override;
   void ended(const Status& status) override;
 
  private:
@@ -39,6 +40,7 @@ class FollowStream final
   void refused() override { ++*bad_requests_; }
   void hung_up() override;
   void tell_of_cut();
+  void tell_in_sync();
   [[nodiscard]] base::EventSource source() const;
   void cancelled() override { hung_up(); }
   /// Once it began, ended() has the last word.
@@ -57,7 +59,9 @@ class FollowStream final
   /// For its events.
   const std::string peer_;
   int lane_ = 0;
-  Status cut_off_;  // Why it was, until that is told.
+  Status cut_off_;           // Why it was, until that is told.
+  bool is_standby_ = false;  // In sync, and it was not told that it is no more.
+  bool has_told_in_sync_ = false;
 };
 
 }  // namespace sidereal::service

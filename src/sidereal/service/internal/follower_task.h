@@ -62,13 +62,15 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
     uint64_t end = 0;          ///< the cut that it ends at.
     bool wants_all = false;    ///< Entries are no use: something here is not as the task has it.
     bool is_started = false;   ///< `call` takes questions.
+    bool is_in_sync = false;   ///< The task has said so on `call`.
     uint64_t mark = 0;         ///< What was last asked, and answered:
     uint64_t mark_end = 0;     ///< it is here when this cut is.
     uint64_t marked = 0;       ///< What was asked, and is here.
   };
 
-  /// False: the call is an old one, and its replies are dropped.
-  bool take(int lane, const Call* call, session::v1::FollowReply* reply);
+  /// False: the call is an old one, and its replies are dropped. `applied`: the cut of the log that
+  /// is read up to which everything is here; stays as it is where that is not known.
+  bool take(int lane, const Call* call, session::v1::FollowReply* reply, uint64_t* applied);
   void take_begun(const Call* call, const session::v1::FollowBegun& begun,
                   std::vector<std::shared_ptr<Call>>* ending);
   void take_entry(int lane, const session::v1::FollowReply& reply,
@@ -81,6 +83,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   }
   [[nodiscard]] FollowedTask figures() const;
   [[nodiscard]] bool is_whole() const;
+  [[nodiscard]] bool is_in_sync() const;
   [[nodiscard]] Status why_not_whole() const;
   [[nodiscard]] bool has_marked(uint64_t mark) const;
   [[nodiscard]] std::vector<std::shared_ptr<Call>> calls() const;
