@@ -266,8 +266,11 @@ import json, os, signal, sys, time
 
 config = json.loads(os.environ["TF_CONFIG"])
 job, index = config["task"]["type"], config["task"]["index"]
-print(json.dumps({{"config": config, "job": os.environ["SLURM_JOB_ID"],
-                  "secret": open(os.environ["SIDEREAL_SECRET_FILE"]).read()}}), flush=True)
+# In one write, which print() makes two of: srun puts what it says itself between these.
+sys.stdout.write(json.dumps({{
+    "config": config, "job": os.environ["SLURM_JOB_ID"],
+    "secret": open(os.environ["SIDEREAL_SECRET_FILE"]).read()}}) + "\\n")
+sys.stdout.flush()
 code, said = sys.argv[1:]
 open(os.path.join(said, job + str(index)), "w").close()
 if job == "ps":
