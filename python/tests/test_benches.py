@@ -132,6 +132,21 @@ def test_the_bench_of_modes_trains_in_each(tmp_path: Path) -> None:
     assert all(row["updates"] > 0 and row["changes_of_others"] >= 0 for row in rows[len(slow) :])
 
 
+def test_the_bench_of_replication_pushes_with_each_reader(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "replication", "--only", "star_server", has_plot=False)
+    ours = [row for row in rows if row["side"] == "star_server" and row["ours"] > 0]
+    assert [(row["kind"], row["what"], row["reader"]) for row in ours] == [
+        *(
+            (kind, what, reader)
+            for kind, what in (
+                ("one", "p50_us"), ("one", "p99_us"), ("many", "per_s"), ("many", "cpu_us"),
+            )
+            for reader in ("alone", "follower", "standby")
+        ),
+        ("closures", "per_s", "once"),
+    ]  # fmt: skip
+
+
 def test_the_bench_of_quality_lets_the_validation_split_decide() -> None:
     """Of AUCs of .7, .6, .8, .7, .7 the third is kept; each loss divides the rate by ten."""
     sys.path.insert(0, str(ROOT / "bench"))
