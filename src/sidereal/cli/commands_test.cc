@@ -81,6 +81,14 @@ TEST(Commands, WrongUsageIsOneLineOnStandardErrorAndCodeTwo) {
   EXPECT_THAT(parse({"train", "--data", "x", "--model", "gpt"}).error, HasSubstr("deepfm"));
 }
 
+TEST(Commands, AFlagTakesNoNumber) {
+  EXPECT_THAT(
+      parse({"events", "--json=3"}).error,
+      HasSubstr("'--json' is said or not, and has no value but true and false, not '3' (see "
+                "sidereal events --help)"));
+  EXPECT_EQ(parse({"events", "--json=false"}).error, "");
+}
+
 TEST(Commands, ATypoIsNamedWithWhatWasMeant) {
   const auto error = [](const std::vector<std::string>& line) { return parse(line).error; };
   EXPECT_THAT(error({"train", "--modle", "lr"}),

@@ -38,6 +38,15 @@ Status unknown(const char* kind, const std::string& word, const std::string& nea
                                 base::printable(word), meant, command);
 }
 
+/// CLI11 takes a number for how often a flag is said.
+Status check_flag(const std::string& name, const std::string& value, const std::string& command) {
+  if (value == "true" || value == "false") return {};
+  return base::invalid_argument(
+      "'{}' is said or not, and has no value but true and false, not '{}' "
+      "(see {} --help)",
+      "--" + name, base::printable(value), command);
+}
+
 }  // namespace
 
 Status check_names(const CLI::App& app, const std::vector<std::string>& arguments) {
@@ -53,6 +62,9 @@ Status check_names(const CLI::App& app, const std::vector<std::string>& argument
       if (option == nullptr) {
         const std::string near = base::closest(name, options_of(*at));
         return unknown("option", "--" + name, near.empty() ? "" : "--" + near, path);
+      }
+      if (option->get_items_expected_max() == 0 && equals != std::string::npos) {
+        SR_RETURN_IF_ERROR(check_flag(name, word.substr(equals + 1), path));
       }
       if (equals == std::string::npos && option->get_items_expected_min() > 0) ++i;  // Its value.
       continue;
