@@ -65,6 +65,8 @@ int main_of(int argc, char** argv) {
           {"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}, {"coordinator", Kind::kCoordinator}}))
       ->option_text("lanes|tasks|coordinator");
   app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
+  app.add_option("--standby", arguments.wishes.standby,
+                 "Whether parameter servers, of tasks, have one; else drawn");
   app.add_option("--runs", arguments.runs, "Runs with this seed, the next one, and so on")
       ->check(CLI::Range(1, 1'000'000'000));
   app.add_flag("--trace", arguments.trace, "Write down everything that happens");

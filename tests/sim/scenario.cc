@@ -88,6 +88,11 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   }
   out.mapped = rng.chance(0.2);
   out.width = rng.between(1, 8);
+  const bool standby = rng.chance(0.5);
+  out.standby = out.kind == Kind::kTasks && wishes.standby.value_or(standby);
+  out.standby_timeout_ns = sized(rng, 100 * kMillisecond, 2 * kSecond);
+  out.standby_delay_ns = sized(rng, 20 * kMicrosecond, 10 * kMillisecond);
+  out.standby_break_ns = pause(rng, 100 * kMillisecond, 5 * kSecond);
   return out;
 }
 
@@ -102,6 +107,7 @@ std::string Wishes::to_string() const {
   if (seconds > 0) out += fmt::format(" --seconds {}", seconds);
   if (kind) out += fmt::format(" --kind {}", name_of(*kind));
   if (secret) out += fmt::format(" --secret {}", *secret ? "yes" : "no");
+  if (standby) out += fmt::format(" --standby {}", *standby ? "yes" : "no");
   return out;
 }
 
@@ -114,8 +120,13 @@ std::string Scenario::to_string() const {
   const std::string what =
       kind == Kind::kLanes
           ? "lanes"
-          : fmt::format("tasks, steps cut into {}, rows of {}, {}", kCuts[static_cast<int>(cut)],
-                        width, mapped ? "first lanes known" : "all lanes known");
+          : fmt::format("tasks, steps cut into {}, rows of {}, {}, {}",
+                        kCuts[static_cast<int>(cut)], width,
+                        mapped ? "first lanes known" : "all lanes known",
+                        standby ? fmt::format("a standby for {} ms, {} ms away, a fault each {} ms",
+                                              ms(standby_timeout_ns), ms(standby_delay_ns),
+                                              ms(standby_break_ns))
+                                : "no standby");
   return fmt::format(
       "{}, {}; {} workers of {} tracks, {} ps of {} lanes, up to {} in a step; delay {} + {} ms, "
       "loss "

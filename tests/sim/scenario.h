@@ -61,8 +61,12 @@ struct Scenario {
   Kind kind = Kind::kLanes;
   // Of tasks. There is no `resume`, `repeatable` and `late`: data channels know for themselves.
   Cut cut = Cut::kCalls;
-  bool mapped = false;  ///< Of a task only the first lane's port is known, which passes calls on.
-  int64_t width = 1;    ///< Numbers in a row of a variable.
+  bool mapped = false;   ///< Of a task only the first lane's port is known, which passes calls on.
+  int64_t width = 1;     ///< Numbers in a row of a variable.
+  bool standby = false;  ///< Each ps has a synchronous one.
+  int64_t standby_timeout_ns = 0;  ///< That lanes wait for it.
+  int64_t standby_delay_ns = 0;    ///< Of what goes to it, or comes back, about.
+  int64_t standby_break_ns = 0;    ///< Mean time between two faults of what it reads a lane by.
 
   [[nodiscard]] std::string to_string() const;
 };
@@ -73,6 +77,7 @@ struct Wishes {
   double seconds = 0;  ///< of virtual time
   std::optional<Kind> kind = {};
   std::optional<bool> secret = {};
+  std::optional<bool> standby = {};
 
   /// As arguments of ./dev sim, each with a blank before it.
   [[nodiscard]] std::string to_string() const;

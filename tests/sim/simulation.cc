@@ -7,6 +7,7 @@
 #include "sidereal/sys/sim/world.h"
 #include "tests/sim/control.h"
 #include "tests/sim/ps.h"
+#include "tests/sim/standby.h"
 #include "tests/sim/task_ps.h"
 #include "tests/sim/task_worker.h"
 #include "tests/sim/worker.h"
@@ -35,7 +36,8 @@ class Tasks {
         plans_(make_plans(*context.scenario).value()),
         pushes_(ps_hosts.size() * static_cast<size_t>(context.scenario->lanes), context.ledger),
         control_(context, ps_hosts, worker_hosts, plans_),
-        ps_(ps_hosts.size()) {
+        ps_(ps_hosts.size()),
+        standbys_(ps_hosts.size()) {
     for (size_t i = 0; i < ps_hosts.size(); ++i) {
       state_.push_back(make_state_programs(*context.scenario, static_cast<int>(i)).value());
     }
@@ -47,11 +49,17 @@ class Tasks {
         std::make_unique<TaskPs>(context_, host, index, life, &control_, state_[at], &pushes_);
     ps_[at] = ps.get();
     control_.ps_began(index, ps.get());
+    if (context_.scenario->standby) {
+      standbys_[at] = std::make_unique<Standby>(context_, ps.get(), index, &pushes_);
+    }
     return ps;
   }
   void ps_ends(int index) {
+    const auto at = static_cast<size_t>(index);
     control_.ps_ends(index);
-    std::exchange(ps_[static_cast<size_t>(index)], nullptr)->read_variables();
+    std::exchange(ps_[at], nullptr)->read_variables();
+    if (standbys_[at] != nullptr) standbys_[at]->check_after_death();
+    standbys_[at].reset();
   }
   std::unique_ptr<WorkerLife> start_worker(Host* host, int index, uint64_t number) {
     return std::make_unique<TaskWorker>(context_, host, index, number, &control_, plans_, &pushes_);
@@ -63,6 +71,9 @@ class Tasks {
     for (TaskPs* const ps : ps_) {
       if (ps != nullptr) ps->read_variables();
     }
+    for (const auto& standby : standbys_) {
+      if (standby != nullptr) standby->check_current();
+    }
   }
   [[nodiscard]] const PushTable& pushes() const { return pushes_; }
 
@@ -72,7 +83,8 @@ class Tasks {
   std::vector<std::vector<StatePrograms>> state_;  // by ps, by lane
   PushTable pushes_;
   Control control_;
-  std::vector<TaskPs*> ps_;  // that live
+  std::vector<TaskPs*> ps_;                         // that live
+  std::vector<std::unique_ptr<Standby>> standbys_;  // Of those.
 };
 
 class Simulation {
@@ -330,6 +342,7 @@ class Simulation {
     out.applied = tasks_ != nullptr ? tasks_->pushes().applied_count() : ledger_.applied_count();
     out.acknowledged =
         tasks_ != nullptr ? tasks_->pushes().acknowledged_count() : ledger_.acknowledged_count();
+    if (tasks_ != nullptr) out.kept = tasks_->pushes().kept_count();
     out.memory = memory_;
     out.complaints = ledger_.complaints();
     return out;
@@ -353,13 +366,14 @@ class Simulation {
 
 std::string Report::to_string() const {
   return fmt::format(
-      "trace {:016x}, {} events, {} faults; {} pushes applied, {} acknowledged; calls: {} well, {} "
+      "trace {:016x}, {} events, {} faults; {} pushes applied, {} acknowledged, {} kept; calls: {} "
+      "well, {} "
       "refused, {} past their deadline, {} cancelled, {} lost, {} unknown, {} without room; {} "
       "connections went on; calm "
       "pushes {} to {} a worker; at most {} bytes received and {} waiting to be sent at a time",
-      hash, events, faults, applied, acknowledged, outcomes.ok, outcomes.refused, outcomes.late,
-      outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room, outcomes.resumed,
-      slowest, fastest, memory.receive_bytes_max, memory.send_bytes_max);
+      hash, events, faults, applied, acknowledged, kept, outcomes.ok, outcomes.refused,
+      outcomes.late, outcomes.cancelled, outcomes.lost, outcomes.unknown, outcomes.no_room,
+      outcomes.resumed, slowest, fastest, memory.receive_bytes_max, memory.send_bytes_max);
 }
 
 Report run(const Scenario& scenario, std::function<void(int64_t, std::string_view)> trace) {

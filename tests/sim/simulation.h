@@ -19,6 +19,7 @@ struct Report {
   uint64_t events = 0;
   int64_t applied = 0;  ///< pushes
   int64_t acknowledged = 0;
+  int64_t kept = 0;  ///< Of these: found in a standby when their ps had ended.
   Outcomes outcomes;
   int faults = 0;
   int64_t slowest = 0;  ///< pushes of one worker while all was calm: the fewest and the most

@@ -70,15 +70,28 @@ TEST_F(SimulationTest, TwentySeedsGoWell) {
 // Their calls without a deadline once waited for ever: over a network too slow for a frame, and for
 // room at a connection that had ended.
 TEST_F(SimulationTest, ASessionClosesOverANetworkThatIsTooSlow) {
-  run_well(820000046, {.kind = Kind::kTasks});
+  run_well(820000046, {.kind = Kind::kTasks, .standby = false});
 }
 
 // It was refused as being there already, while its end over the connection before was not noticed.
-TEST_F(SimulationTest, ACallThatIsSentAgainIsANewStep) { run_well(51000017); }
+TEST_F(SimulationTest, ACallThatIsSentAgainIsANewStep) { run_well(51000017, {.standby = false}); }
 
 // Its network is full; a worker that pulls all weights ends no step in seconds, though its share is
 // sent.
-TEST_F(SimulationTest, AWorkerOfFewLargeStepsHasItsShare) { run_well(765376111); }
+TEST_F(SimulationTest, AWorkerOfFewLargeStepsHasItsShare) {
+  run_well(765376111, {.standby = false});
+}
+
+TEST_F(SimulationTest, StandbysHaveWhatWasAnswered) {
+  int64_t acknowledged = 0, kept = 0;
+  for (uint64_t seed = 1; seed <= (base::kIsSanitized ? 5 : 20); ++seed) {
+    const Report report = run_well(seed, {.seconds = 12, .kind = Kind::kTasks, .standby = true});
+    acknowledged += report.acknowledged;
+    kept += report.kept;
+  }
+  // They are waited for most of the time.
+  EXPECT_GT(kept, acknowledged / 2);
+}
 
 TEST_F(SimulationTest, AThousandWorkersGoWell) {
   for (const Kind kind : {Kind::kLanes, Kind::kTasks}) {

@@ -23,6 +23,7 @@ TaskLife::TaskLife(const Context& context, sys::sim::Host* host, const Options& 
                               .lanes = options.lanes,
                               .inbox_slots = options.inbox_slots,
                               .pool_bytes = size_t{16} << 20,
+                              .standby_timeout_ns = context.scenario->standby_timeout_ns,
                               .stepped = std::move(stepped)})
               .value();
   for (int i = 0; i < options.lanes; ++i) {
