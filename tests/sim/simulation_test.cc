@@ -82,6 +82,11 @@ TEST_F(SimulationTest, AWorkerOfFewLargeStepsHasItsShare) {
   run_well(765376111, {.standby = false});
 }
 
+// The lane said that it waits for a standby, which had not had the snapshot of its log's cut 0 yet.
+TEST_F(SimulationTest, AStandbyIsInSyncWhenItHasTheSnapshot) {
+  run_well(700000016, {.kind = Kind::kTasks, .standby = true});
+}
+
 TEST_F(SimulationTest, StandbysHaveWhatWasAnswered) {
   int64_t acknowledged = 0, kept = 0;
   for (uint64_t seed = 1; seed <= (base::kIsSanitized ? 5 : 20); ++seed) {

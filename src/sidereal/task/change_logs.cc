@@ -79,6 +79,7 @@ class LaneChanges::Reader final : public ChangesReader,
   LogPosition position;                      ///< What was given ends there, or the snapshot.
   uint64_t given = 0;                        ///< Bytes, of these
   uint64_t taken = 0;                        ///< so many were taken.
+  uint64_t snapshot_end = 0;                 ///< Bytes that were given with the snapshot's last.
   uint64_t applied = 0;                      ///< The cut up to which the reader has everything.
   int64_t heard = 0;                         ///< When the reader last said something;
   int64_t told = 0;                          ///< was last told something.
@@ -312,7 +313,8 @@ void LaneChanges::acknowledged(Reader* reader) {
   const std::shared_ptr<Open> open = find(reader->logs.get());
   const uint64_t end = open->log->end().cut;
   if (!reader->is_in_sync) {
-    if (reader->snapshot != nullptr || end - std::min(end, reader->applied) > kNearCuts) return;
+    if (reader->snapshot != nullptr || reader->taken < reader->snapshot_end) return;
+    if (end - std::min(end, reader->applied) > kNearCuts) return;
     reader->is_in_sync = true;
     ++reader->logs->standbys;
     count();
@@ -445,6 +447,7 @@ Status LaneChanges::pump(Reader* reader) {
         give(std::make_shared<const std::string>(*std::move(piece)));
       } else {
         reader->snapshot.reset();
+        reader->snapshot_end = reader->given;
       }
       continue;
     }
