@@ -81,6 +81,7 @@ std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
   constexpr int64_t kNsOfMs = 1'000'000;
   out.scheduler.queue_max = static_cast<size_t>(number("queue_max"));
   out.scheduler.in_flight_max = static_cast<int>(number("in_flight_max"));
+  out.consistency = nb::cast<std::string>(options["consistency"]);
   out.scheduler.transient_ps_failures = static_cast<int>(number("transient_ps_failures"));
   out.scheduler.transient_timeouts = static_cast<int>(number("transient_timeouts"));
   out.scheduler.failure_window_ns = number("failure_window_ms") * kNsOfMs;

@@ -279,7 +279,7 @@ class ClusterCoordinator:
         ps: Sequence[int],
         session: Mapping[str, Any],
         security: SecurityOptions,
-        options: Mapping[str, int],
+        options: Mapping[str, Any],
     ) -> ClusterCoordinator: ...
     def set_graph(self, graph: GraphBase) -> None: ...
     def add_plan(

@@ -240,6 +240,54 @@ def test_a_queue_without_a_limit_is_warned_of(strategy: ParameterServerStrategy)
         ClusterCoordinator(strategy, queue_limit=0)
 
 
+def test_a_function_misses_what_it_may_miss_of_each_other_worker(
+    strategy: ParameterServerStrategy,
+) -> None:
+    bound = 2
+    coordinator = ClusterCoordinator(strategy, consistency=f"bounded({bound})")
+    count, gate = variable(coordinator, 0.0), variable(coordinator, 0.0)
+
+    @sr.function
+    def slow() -> Any:
+        """What was done when it last looked before it was let go."""
+        (seen,) = sr.while_loop(
+            lambda _: gate.read_value() < 1.0, lambda _: [count.read_value()], [sr.constant(0.0)]
+        )
+        return seen
+
+    @sr.function
+    def quick() -> None:
+        count.assign_add(1.0)
+
+    seen = coordinator.schedule(slow)
+    for _ in range(50):
+        coordinator.schedule(quick)
+    others = 2 * (bound + 1)
+    deadline = time.monotonic() + PATIENCE_S
+    while count.numpy() < others:
+        assert time.monotonic() < deadline
+    gate.assign(1.0)
+    assert seen.fetch(PATIENCE_S) <= others
+    coordinator.join(PATIENCE_S)
+    assert count.numpy() == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"consistency": "sync"}, r"write async, or bounded\(s\) with s from 1"),
+        ({"consistency": "bounded(0)"}, r"write async, or bounded\(s\) with s from 1"),
+        ({"consistency": "bounded"}, "is no consistency; write async"),
+        ({"consistency": "bounded(3)", "closures_per_worker": 8}, "it runs one: the next one"),
+    ],
+)
+def test_a_consistency_that_functions_cannot_have_is_refused(
+    strategy: ParameterServerStrategy, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        ClusterCoordinator(strategy, **options)
+
+
 def test_many_closures_of_a_worker_at_once(strategy: ParameterServerStrategy) -> None:
     coordinator = ClusterCoordinator(strategy, closures_per_worker=8)
     v = variable(coordinator, 0.0)

@@ -57,6 +57,10 @@ plant(never_forgets_failures "now_ns_ - tries->front() > options_.failure_window
 plant(runs_one_too_many
       "worker.running.size() < static_cast"
       "worker.running.size() <= static_cast")
+plant(lets_the_fast_run_away "can_run(one) && !staleness_.may_begin(worker)" "false")
+plant(forgets_who_waits "free_.insert(free_.begin(), ahead.begin(), ahead.end());" "")
+plant(waits_for_the_lost "  staleness_.lost(worker);\n" "")
+plant(misses_nothing "    staleness_.ended(worker);\n" "    staleness_.lost(worker);\n")
 plant(idles_after_building
       "  offer(worker);\n  dispatch();\n}\n\n// ---- Time"
       "  dispatch();\n}\n\n// ---- Time")

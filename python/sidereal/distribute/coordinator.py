@@ -80,6 +80,9 @@ class ClusterCoordinator:
     effectively_once: a function that runs again does not make the changes of variables again that
         it has made; where it would, it sees the variable as it is. Variables alone: what it does to
         queues and tables it does again.
+    consistency: what a function misses that others do on other workers while it runs. "async":
+        anything. "bounded(s)", s from 1: a worker that has ended more than s functions while one of
+        another worker runs begins no more until that has ended.
     on_ps_loss: "raise": the job has failed, as in TensorFlow. "restore": a parameter server that is
         started again within `ps_timeout` gets its variables from the newest checkpoint of
         restore_from(), those of others stay, and what did not end runs again.
@@ -112,7 +115,7 @@ class ClusterCoordinator:
         self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
         ps_timeout: float = 30.0, compute_dtype: Any = "float32", effectively_once: bool = False,
-        on_ps_loss: str = "raise",
+        consistency: str = "async", on_ps_loss: str = "raise",
     ) -> None:  # fmt: skip
         if on_ps_loss not in ("raise", "restore"):
             raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'raise' or 'restore'")
@@ -159,6 +162,7 @@ class ClusterCoordinator:
             {
                 **{name: int(seconds * MS) for name, seconds in ms.items()},
                 **{name: int(count) for name, count in counts.items()},
+                "consistency": consistency,
             },
         )
         if self._recovery is not None:

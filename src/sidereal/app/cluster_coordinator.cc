@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sidereal/app/internal/coordinator.h"
+#include "sidereal/config/consistency.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/task/event.h"
 
@@ -249,6 +250,31 @@ Result<bool> Coordinator::hand_over(Closure* closure, const Ask& ask) {
 
 }  // namespace coordinator
 
+namespace {
+
+Status set_staleness(ClusterCoordinatorOptions* options) {
+  using Kind = config::Consistency::Kind;
+  SR_ASSIGN_OR_RETURN(const config::Consistency wanted,
+                      config::parse_consistency(options->consistency));
+  if (!wanted.waits()) return {};
+  if (wanted.kind != Kind::kBounded || wanted.bound < 1) {
+    return base::invalid_argument(
+        "consistency is '{}'; functions of a coordinator change variables by themselves: write "
+        "async, or bounded(s) with s from 1. Model.fit(consistency=) trains in step",
+        wanted.to_string());
+  }
+  if (options->scheduler.in_flight_max != 1) {
+    return base::invalid_argument(
+        "a worker runs {} closures at a time; with consistency '{}' it runs one: the next one "
+        "begins when it has ended",
+        options->scheduler.in_flight_max, wanted.to_string());
+  }
+  options->scheduler.staleness_max = wanted.bound;
+  return {};
+}
+
+}  // namespace
+
 Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
     ClusterCoordinatorOptions options) {
   if (options.workers.empty()) {
@@ -258,11 +284,14 @@ Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
     return base::invalid_argument("a worker runs {} closures at a time; it must run at least 1",
                                   options.scheduler.in_flight_max);
   }
+  SR_RETURN_IF_ERROR(set_staleness(&options));
   options.scheduler.workers = static_cast<int>(options.workers.size());
   options.scheduler.ps = options.ps;
   options.scheduler.ps_come_back = options.restores_ps;
   // A closure that has ended is not run again, whatever becomes of its pushes.
   if (options.effectively_once) options.session.pull_prefetch_ms = 0;
+  // What a closure reads it reads when it has begun.
+  if (options.scheduler.staleness_max.has_value()) options.session.pull_prefetch_ms = 0;
   // Callbacks of gRPC may hold it longer than its user, who ends it.
   const auto made = std::make_shared<coordinator::Coordinator>(std::move(options));
   made->start();

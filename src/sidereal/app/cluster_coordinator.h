@@ -31,13 +31,16 @@ struct ClusterCoordinatorOptions {
   std::vector<uint64_t> ps_incarnations = {};
   /// Of the session that each worker has, with itself as the master. Device filters are set here.
   service::SessionOptions session;
-  coord::SchedulerOptions scheduler;             ///< But for `workers` and `ps`.
+  coord::SchedulerOptions scheduler;             ///< But for `workers`, `ps` and `staleness_max`.
   std::chrono::milliseconds closure_timeout{0};  ///< 0: none.
   /// A ps that does not answer workers for so long is lost.
   std::chrono::milliseconds ps_timeout{30'000};
   /// A ps that was started again, and has lost what it held, does not end the job: nothing runs
   /// until ps_restored() says that it holds it again.
   bool restores_ps = false;
+  /// What closures that run at once on workers miss of each other's changes: any ("async"), or as
+  /// coord::Staleness has it ("bounded(s)", s from 1). As config::parse_consistency() takes it.
+  std::string consistency = "async";
   /// Closures that are run again make their changes of variables once (resources/changes_made.h).
   /// Steps of star_server_lite wait for what they push, then.
   bool effectively_once = false;

@@ -35,6 +35,7 @@ bool is_ps_failure(const Status& status) { return has_mark(status, kPsFailure); 
 Scheduler::Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int64_t now_ns)
     : options_(options),
       hooks_(hooks),
+      staleness_(options.workers, options.staleness_max),
       workers_(static_cast<size_t>(options.workers)),
       ps_tries_(static_cast<size_t>(options.ps)),
       now_ns_(now_ns),
@@ -243,6 +244,7 @@ void Scheduler::lose(int worker) {
   lost.is_found = false;
   lost.lost_ns = now_ns_;
   lost.missing = 0;
+  staleness_.lost(worker);
   for (auto& [id, resource] : resources_) resource.copies[static_cast<size_t>(worker)] = {};
   for (const ClosureId id : std::exchange(lost.running, {})) {
     if (!closures_[id].is_own) --in_flight_;
@@ -279,10 +281,15 @@ void Scheduler::offer(int worker) {
 
 void Scheduler::dispatch() {
   const bool was_full = is_full();
+  std::deque<int> ahead;  // They wait for closures of others.
   while (!queue_.empty() && !free_.empty()) {
     const int worker = free_.front();
     free_.pop_front();
     Worker& one = workers_[static_cast<size_t>(worker)];
+    if (can_run(one) && !staleness_.may_begin(worker)) {
+      ahead.push_back(worker);
+      continue;
+    }
     one.is_free = false;
     if (!can_run(one)) continue;
     const ClosureId id = queue_.front();
@@ -290,6 +297,7 @@ void Scheduler::dispatch() {
     start(worker, id);
     put_free(worker);
   }
+  free_.insert(free_.begin(), ahead.begin(), ahead.end());
   if (was_full && !is_full()) hooks_->wake();
 }
 
@@ -320,7 +328,10 @@ void Scheduler::start(int worker, ClosureId id) {
   }
   closure.began_ns = now_ns_;
   one.running.push_back(id);
-  if (!closure.is_own) ++in_flight_;
+  if (!closure.is_own) {
+    ++in_flight_;
+    staleness_.begins(worker);
+  }
   hooks_->run(worker, one.life, id);
 }
 
@@ -331,7 +342,10 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
   if (one == nullptr || std::erase(one->running, closure) == 0) return;
   Closure& known = closures_[closure];
   const bool is_own = known.is_own;
-  if (!is_own) --in_flight_;
+  if (!is_own) {
+    --in_flight_;
+    staleness_.ended(worker);
+  }
   if (outcome.status.ok()) {
     end(closure, {});
   } else {

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
+#include "sidereal/coord/staleness.h"
 
 /// Which worker of a coordinator runs what, and what becomes of it when tasks fail.
 namespace sidereal::coord {
@@ -41,6 +42,8 @@ struct SchedulerOptions {
   /// Closures that one worker runs at a time. It gets more when half of them have ended: what is
   /// told to many workers is told in few messages, and none of them waits.
   int in_flight_max = 1;
+  /// Of closures of the queue: Staleness has it. In_flight_max is 1 then.
+  std::optional<int64_t> staleness_max = {};
   /// Failures of one ps within failure_window_ns that end the job; those before are tried again. 0:
   /// the first one does. What was begun before a failure was heard of is the same failure.
   int transient_ps_failures = 3;
@@ -215,6 +218,7 @@ class Scheduler {
 
   const SchedulerOptions options_;
   SchedulerHooks* const hooks_;
+  Staleness staleness_;
   std::vector<Worker> workers_;
   std::deque<int> free_;  ///< Workers that can run one more, the longest waiting first.
   std::deque<ClosureId> queue_;

@@ -96,6 +96,31 @@ TEST_F(SchedulerTest, AWorkerRunsSeveralAtATimeIfItMay) {
   EXPECT_EQ(it_->queued(), 2u);
 }
 
+TEST_F(SchedulerTest, AWorkerWaitsForClosuresThatMissEnoughOfIts) {
+  make({.workers = 3, .staleness_max = 1});
+  for (int i = 0; i < 8; ++i) schedule();
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{0, 1}, {1, 2}, {2, 3}}));
+  end(0, 1);
+  end(0, 4);  // The third closure misses two of worker 0, as the second one does.
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 4));
+  end(1, 2);
+  EXPECT_EQ(asked_.runs.back(), Pair(1, 5));
+  end(2, 3);  // Nothing that still runs misses anything of worker 0; it has waited longest.
+  EXPECT_EQ(asked_.runs,
+            (std::vector<Pair>{{0, 1}, {1, 2}, {2, 3}, {0, 4}, {1, 5}, {0, 6}, {2, 7}}));
+}
+
+TEST_F(SchedulerTest, NoWorkerWaitsForWhatALostOneRan) {
+  make({.workers = 2, .staleness_max = 0});
+  for (int i = 0; i < 4; ++i) schedule();
+  end(0, 1);
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{0, 1}, {1, 2}}));
+  it_->worker_lost(1, 1, now_);
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 3));
+  it_->worker_found(1, 2, now_);
+  EXPECT_EQ(asked_.runs.back(), Pair(1, 4));
+}
+
 TEST_F(SchedulerTest, JoinWithNothingScheduledReturnsAtOnceAgainAndAgain) {
   make();
   EXPECT_TRUE(join().ok());
