@@ -212,6 +212,30 @@ def test_servers_that_somebody_else_starts_again(tmp_path: Path, protocol: str) 
         processes.end()
 
 
+@pytest.mark.parametrize("consistency", ["async", "sync"])
+def test_workers_with_different_lanes_read_each_row_once(consistency: str) -> None:
+    processes = Processes()
+    spec = {"ps": addresses(1), "worker": addresses(2)}
+    try:
+        processes.serve(spec, "ps", 0, "--protocol", "star_server")
+        for task, lanes in enumerate((1, 3)):
+            processes.serve(spec, "worker", task, "--protocol", "star_server", "--lanes", lanes)
+        cluster, model = sr.RemoteCluster(spec), counting_model()
+        data = {"row": np.arange(ROWS)[:, None]}
+        result = model.fit(data, cluster=cluster, epochs=3, batch_size=7, verbose=False,
+                           consistency=consistency)  # fmt: skip
+        counts = model.get_variable("counter/embeddings")
+        if consistency == "async":
+            assert (counts.min(), counts.max()) == (3, 3)
+        assert (result.rows, result.epochs) == (3 * ROWS, 3)
+        assert counts.min() > 0
+        assert model.evaluate(data, cluster=cluster).rows == ROWS
+        found = model.predict(data, cluster=cluster)
+        np.testing.assert_array_equal(np.asarray(found).reshape(-1), counts.reshape(-1))
+    finally:
+        processes.end()
+
+
 def test_a_task_that_is_lost_too_often_ends_the_fit(clusters: Clusters, tmp_path: Path) -> None:
     cluster = clusters(ps=2, on_ps_loss="restore", restarts=1)
     victims = Victims("ps 1", "ps 1")

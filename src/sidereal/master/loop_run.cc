@@ -215,7 +215,13 @@ Result<std::unique_ptr<LoopRun::Lane>> LoopRun::open_lane(size_t index, size_t c
   if (!options_.source.empty()) {
     SR_ASSIGN_OR_RETURN(const data::DataSpec spec, data::spec_from_json(options_.source));
     data::PrefetchOptions prefetch;
-    prefetch.read.part = {.index = options_.part_index * n + i, .count = options_.part_count * n};
+    if (options_.part_each_lane) {
+      SR_RETURN_IF_ERROR(
+          in_range("part_index of a lane", options_.part_index + i, 0, options_.part_count - 1));
+      prefetch.read.part = {.index = options_.part_index + i, .count = options_.part_count};
+    } else {
+      prefetch.read.part = {.index = options_.part_index * n + i, .count = options_.part_count * n};
+    }
     prefetch.read.epoch = options_.first_epoch;
     prefetch.read.batch_size = options_.batch_size;
     prefetch.read.drop_partial = options_.drop_partial;

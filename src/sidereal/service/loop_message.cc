@@ -30,6 +30,7 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
   head->set_epochs(options.epochs);
   head->set_part_index(options.part_index);
   head->set_part_count(options.part_count);
+  head->set_part_each_lane(options.part_each_lane);
   head->set_steps(options.steps);
   head->set_steps_in_flight(options.steps_in_flight);
   head->set_lanes(options.lanes);
@@ -78,6 +79,7 @@ Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
   out.epochs = head.epochs();
   out.part_index = head.part_index();
   out.part_count = head.part_count();
+  out.part_each_lane = head.part_each_lane();
   out.steps = head.steps();
   out.steps_in_flight = head.steps_in_flight();
   out.lanes = head.lanes();

@@ -65,6 +65,8 @@ struct LoopOptions {
   /// Which part of the rows is read, of how many. See data::Part.
   int64_t part_index = 0;
   int64_t part_count = 1;
+  /// Lane i reads part part_index + i. Else lanes share the part.
+  bool part_each_lane = false;
 
   /// Whether another loop of the session goes on where this one ends: what was read ahead is kept
   /// for that.

@@ -73,12 +73,20 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
   beside_ = {};
   marks_.clear();
   std::vector<std::thread> threads;
+  const auto lanes_of = [&](const WorkerSession& session) {
+    return loop.lanes > 0 ? loop.lanes : session.lanes;
+  };
+  int64_t lanes = 0;
+  for (const WorkerSession& session : sessions_) lanes += lanes_of(session);
+  int64_t first_lane = 0;
   for (size_t i = 0; i < sessions_.size(); ++i) {
     task::LoopOptions part = loop;
     part.first_epoch = epoch;
     part.epochs = epochs;
-    part.part_index = static_cast<int64_t>(i);
-    part.part_count = static_cast<int64_t>(sessions_.size());
+    part.part_index = first_lane;
+    part.part_count = lanes;
+    part.part_each_lane = true;
+    first_lane += lanes_of(sessions_[i]);
     if (for_worker) for_worker(i, &part);
     threads.emplace_back([this, i, part = std::move(part)] { run_worker(i, part); });
   }
