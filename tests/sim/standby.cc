@@ -36,11 +36,11 @@ class Standby::Stream final : public task::ChangesSink,
   [[nodiscard]] bool is_read() const { return *is_there_ && !is_left; }
 
   const int lane;
-  std::shared_ptr<task::ChangesReader> reader;
-  uint64_t incarnation = 0;              ///< Of the opening of the log.
-  std::optional<uint64_t> in_sync_from;  ///< The lane waits for what comes after this cut.
-  uint64_t taken = 0;                    ///< Bytes.
-  int64_t stands_until = 0;              ///< Nothing gets there before.
+  std::shared_ptr<task::ChangesReader> reader;  ///< Which keeps this; nullptr: it is not read.
+  uint64_t incarnation = 0;                     ///< Of the opening of the log.
+  std::optional<uint64_t> in_sync_from;         ///< The lane waits for what comes after this cut.
+  uint64_t taken = 0;                           ///< Bytes.
+  int64_t stands_until = 0;                     ///< Nothing gets there before.
   int64_t last_arrival = 0;
   bool is_left = false;  ///< There is another one, or will be.
 
@@ -59,7 +59,10 @@ Standby::Standby(const Context& context, TaskPs* ps, int index, PushTable* pushe
   for (int lane = 0; lane < ps->lanes(); ++lane) open(lane, true);
 }
 
-Standby::~Standby() { *is_there_ = false; }
+Standby::~Standby() {
+  *is_there_ = false;
+  for (const StreamPtr& stream : streams_) stream->reader = nullptr;
+}
 
 void Standby::after(int64_t ns, std::function<void()> fn) {
   context_.world->after(ns, [is_there = is_there_, fn = std::move(fn)] {
@@ -80,6 +83,7 @@ void Standby::open(int lane, bool from_the_start) {
 
 void Standby::replace(const StreamPtr& stream, bool from_the_start) {
   stream->is_left = true;
+  stream->reader = nullptr;
   after(rng_.around(50 * kMillisecond),
         [this, lane = stream->lane, from_the_start] { open(lane, from_the_start); });
 }
