@@ -1,10 +1,11 @@
 #include "sidereal/exec/made_once.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "absl/hash/hash.h"
+#include "sidereal/base/hash.h"
 #include "sidereal/exec/resource_util.h"
 #include "sidereal/resources/push_counts.h"
 
@@ -18,7 +19,7 @@ class MadeOnce final : public Kernel {
  public:
   MadeOnce(const BindContext& bind, const resources::Manager* manager,
            std::unique_ptr<Kernel> change)
-      : manager_(*manager), name_(absl::HashOf(bind.instruction.name)), change_(std::move(change)) {
+      : manager_(*manager), name_(base::hash64(bind.instruction.name)), change_(std::move(change)) {
     if (!bind.instruction.outputs.empty()) give_.emplace(bind);
   }
 
@@ -27,8 +28,10 @@ class MadeOnce final : public Kernel {
     if (closure.client == 0) [[likely]]
       return change_->run(c);
     SR_ASSIGN_OR_RETURN(Variable* const found, known_.of_input(c, 0, manager_));
-    // Iterations of a loop are steps of their own.
-    const uint64_t change = absl::HashOf(c.step_id(), name_);
+    // Iterations of a loop are steps of their own. The same number in every process: another one
+    // may have what this one has noted, from a checkpoint or a standby.
+    const std::array<uint64_t, 2> what = {c.step_id(), name_};
+    const uint64_t change = base::hash64(what.data(), sizeof(what));
     SR_ASSIGN_OR_RETURN(const bool is_due, found->changes_made()->is_due(closure, change));
     if (!is_due) {
       resources::PushCounts::add_repeated_here();
