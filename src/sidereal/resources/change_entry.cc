@@ -212,6 +212,20 @@ Status get_changed(ByteReader* in, const std::vector<int64_t>* last, Section* ou
   return {};
 }
 
+Status get_pushed(ByteReader* in, PushedSoFar* out) {
+  uint32_t lane = 0;
+  SR_RETURN_IF_ERROR(in->get(&out->life));
+  SR_RETURN_IF_ERROR(in->get(&lane));
+  SR_RETURN_IF_ERROR(in->get(&out->number));
+  SR_RETURN_IF_ERROR(in->get(&out->pushes));
+  SR_RETURN_IF_ERROR(in->get(&out->rows));
+  if (lane >= static_cast<uint32_t>(PushCounts::kLanesMax)) {
+    return data_loss("pushes to lane {}", lane);
+  }
+  out->lane = static_cast<int>(lane);
+  return {};
+}
+
 Status get_section(ByteReader* in, const std::vector<int64_t>* last, Section* out) {
   uint32_t name_bytes = 0;
   SR_RETURN_IF_ERROR(in->get(&name_bytes));
@@ -231,6 +245,8 @@ Status get_section(ByteReader* in, const std::vector<int64_t>* last, Section* ou
       return get_made(in, &out->made);
     case SectionKind::kAllMade:
       return get_bytes(in, &out->bytes);
+    case SectionKind::kPushed:
+      return get_pushed(in, &out->pushed);
   }
   return data_loss("a section of kind {}", static_cast<int>(out->kind));
 }
@@ -377,6 +393,15 @@ void EntryWriter::put_all_made(std::string_view name, uint64_t home, std::string
   out_.put_bytes(encoded);
 }
 
+void EntryWriter::put_pushed(const PushedSoFar& pushed) {
+  begin(SectionKind::kPushed, "", 0);
+  out_.put(pushed.life);
+  out_.put(static_cast<uint32_t>(pushed.lane));
+  out_.put(pushed.number);
+  out_.put(pushed.pushes);
+  out_.put(pushed.rows);
+}
+
 void EntryWriter::put(const Section& section) {
   switch (section.kind) {
     case SectionKind::kValue: {
@@ -398,6 +423,8 @@ void EntryWriter::put(const Section& section) {
       return put_made(section.name, section.home, section.made);
     case SectionKind::kAllMade:
       return put_all_made(section.name, section.home, section.bytes);
+    case SectionKind::kPushed:
+      return put_pushed(section.pushed);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "sidereal/base/bytes.h"
 #include "sidereal/base/status.h"
 #include "sidereal/resources/changes_made.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/snapshot.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -42,6 +43,7 @@ enum class SectionKind : uint8_t {
   kKeys = 4,
   kMade = 5,
   kAllMade = 6,
+  kPushed = 7,
 };
 
 /// A change of a closure, as ChangesMade::note() takes it. Value type.
@@ -63,6 +65,7 @@ struct Section {
   tensor::Tensor values = {};   ///< their values: [keys] + shape,
   tensor::Tensor removed = {};  ///< and keys that were removed.
   std::vector<NotedChange> made = {};
+  PushedSoFar pushed = {};  ///< To the lane, whatever was changed; without a name.
 };
 
 /// Value type; borrows what it was decoded from.
@@ -99,6 +102,7 @@ class EntryWriter {
                 const tensor::Tensor& values, const tensor::Tensor& removed);
   void put_made(std::string_view name, uint64_t home, std::span<const NotedChange> made);
   void put_all_made(std::string_view name, uint64_t home, std::string_view encoded);
+  void put_pushed(const PushedSoFar& pushed);
   /// As decoded.
   void put(const Section& section);
 

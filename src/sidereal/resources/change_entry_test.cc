@@ -5,6 +5,7 @@
 
 #include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "sidereal/base/hash.h"
@@ -54,6 +55,7 @@ std::string example() {
   const std::array<NotedChange, 1> made = {{{.closure = {.client = 1, .closure = 2}, .change = 3}}};
   to.put_made("w", 5, made);
   to.put_all_made("v", 5, "all");
+  to.put_pushed({.life = 7, .lane = 3, .number = 20, .pushes = 19, .rows = 400});
   return std::move(to).finish();
 }
 
@@ -62,7 +64,10 @@ TEST(ChangeEntry, is_read_as_it_was_written) {
   const Result<Entry> read = decode_entry(bytes);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->head, kHead);
-  ASSERT_EQ(read->sections.size(), 10);
+  ASSERT_EQ(read->sections.size(), 11);
+  const PushedSoFar& pushed = read->sections[10].pushed;
+  EXPECT_EQ(std::tuple(pushed.life, pushed.lane, pushed.number, pushed.pushes, pushed.rows),
+            std::tuple(7, 3, 20, 19, 400));
   const std::vector<Section>& sections = read->sections;
   EXPECT_EQ(value_of(sections[0])->data<const int64_t>()[0], 9);
   EXPECT_EQ(value_of(sections[1])->data<const std::string_view>()[0], "a");

@@ -27,7 +27,7 @@ size_t bytes_of(const Variable::Value& value) {
 
 std::shared_ptr<ChangeLog> ChangeLog::open(ChangeLogOptions options,
                                            std::shared_ptr<LogGroup> group, Manager* manager) {
-  std::shared_ptr<ChangeLog> out(new ChangeLog(options, std::move(group), manager));
+  std::shared_ptr<ChangeLog> out(new ChangeLog(std::move(options), std::move(group), manager));
   out->watch_all(/*are_new=*/false);
   if (out->lane() == 0) out->find_tables(/*are_new=*/false);
   return out;
@@ -167,6 +167,7 @@ LogPosition ChangeLog::cut() {
   pending_bytes_ = 0;
   if (lane() == 0) write_tables(&to);
   if (fits && to.bytes() == 0) return end();
+  if (options_.counts != nullptr) to.put_pushed(options_.counts->read(lane()));
   ++cut_;
   if (fits && to.bytes() <= options_.bytes_max) {
     keep(std::move(to).finish());

@@ -15,6 +15,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/resources/change_entry.h"
 #include "sidereal/resources/manager.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/snapshot.h"
 
 /// What changes on a lane, for its replicas: docs/design/0005-replication.md.
@@ -43,6 +44,8 @@ struct ChangeLogOptions {
   int lane = 0;
   /// Entries that are kept, together; of these the latest.
   size_t bytes_max = size_t{64} << 20;
+  /// What counts the pushes to the lane, of which entries say how many they have; or nothing.
+  std::shared_ptr<const PushCounts> counts = nullptr;
 };
 
 /// What has changed on a lane, in entries from cut to cut: variables that belong to the lane, and
@@ -120,7 +123,7 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   };
 
   ChangeLog(ChangeLogOptions options, std::shared_ptr<LogGroup> group, Manager* manager)
-      : options_(options), group_(std::move(group)), manager_(manager) {}
+      : options_(std::move(options)), group_(std::move(group)), manager_(manager) {}
 
   void watch_all(bool are_new);
   void find_tables(bool are_new);
@@ -181,6 +184,7 @@ class ChangeSnapshot {
   const LogPosition position_;
   std::vector<Item> items_;
   std::vector<OfTable> tables_;
+  std::optional<PushedSoFar> pushed_;
   size_t next_ = 0;  // Of the items, then of the tables.
   uint64_t pieces_ = 0;
   bool is_done_ = false;

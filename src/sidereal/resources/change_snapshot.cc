@@ -34,6 +34,7 @@ Result<std::unique_ptr<ChangeSnapshot>> ChangeLog::snapshot() {
   // Some may have come from a lane that had no log yet, or are about to be told of.
   watch_all(/*are_new=*/true);
   std::unique_ptr<ChangeSnapshot> out(new ChangeSnapshot(lane(), cut()));
+  if (options_.counts != nullptr) out->pushed_ = options_.counts->read(lane());
   for (const Source& source : sources_) {
     const std::shared_ptr<Variable> variable = source.variable.lock();
     if (variable == nullptr || !variable->is_initialized()) continue;
@@ -65,7 +66,10 @@ Result<std::optional<std::string>> ChangeSnapshot::next(size_t bytes_max) {
     if (is_done) ++next_;
   }
   is_done_ = next_ == all;
-  if (is_done_) to.set_kind(EntryKind::kLastPiece);
+  if (is_done_) {
+    to.set_kind(EntryKind::kLastPiece);
+    if (pushed_.has_value()) to.put_pushed(*pushed_);
+  }
   return std::optional(std::move(to).finish());
 }
 

@@ -72,7 +72,10 @@ Status Replica::apply_changes(Lane* lane, const Entry& entry) {
                         head.from, head.to.cut, position.cut);
   }
   SR_RETURN_IF_ERROR(check(entry, lane->items));
-  for (const Section& section : entry.sections) put(section, /*is_piece=*/false, &lane->items);
+  for (const Section& section : entry.sections) {
+    if (section.kind == SectionKind::kPushed) lane->pushed = section.pushed;
+    put(section, /*is_piece=*/false, &lane->items);
+  }
   position = head.to;
   return {};
 }
@@ -108,6 +111,10 @@ Status Replica::apply_piece(Lane* lane, const Entry& entry) {
   lane->position = std::exchange(lane->arriving, {});
   lane->opening = openings_.try_emplace(head.to.incarnation, openings_.size()).first->second;
   lane->pieces = 0;
+  lane->pushed.reset();
+  for (const Section& section : entry.sections) {
+    if (section.kind == SectionKind::kPushed) lane->pushed = section.pushed;
+  }
   changes_variables();
   return {};
 }
@@ -135,6 +142,7 @@ Status Replica::check(const Entry& entry, const Items& items) const {
     return it->second;
   };
   for (const Section& section : entry.sections) {
+    if (section.kind == SectionKind::kPushed) continue;
     Known& known = known_of(section.name);
     const auto refused = [&](std::string_view why) {
       return data_loss("'{}' of home {}: {}", section.name, section.home, why);
@@ -191,6 +199,8 @@ Status Replica::check(const Entry& entry, const Items& items) const {
           SR_RETURN_IF_ERROR(ChangesMade::decode(section.bytes).status());
         }
         break;
+      case SectionKind::kPushed:
+        break;
     }
     if (bytes > bytes_max_) break;
   }
@@ -204,6 +214,7 @@ Status Replica::check(const Entry& entry, const Items& items) const {
 /// What check() has found to be good. `items` of a snapshot that has not come as a whole are not
 /// looked up.
 void Replica::put(const Section& section, bool is_piece, Items* items) {
+  if (section.kind == SectionKind::kPushed) return;
   const auto found = items->find(section.name);
   const bool is_new = found == items->end() || found->second.home != section.home;
   // Made, and given back with the item that was there, without the lock.
@@ -284,6 +295,8 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
       return;
     case SectionKind::kGone:
       old = std::exchange(item, {.home = section.home, .is_going = true});
+      return;
+    case SectionKind::kPushed:
       return;
   }
 }

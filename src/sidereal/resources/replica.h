@@ -12,11 +12,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sidereal/base/status.h"
 #include "sidereal/resources/change_entry.h"
 #include "sidereal/resources/changes_made.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/table.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -42,6 +44,18 @@ class Replica {
   /// before it is missing, or is of another opening of the log: both want a snapshot.
   /// kResourceExhausted above `bytes_max`.
   Status apply(std::string_view bytes);
+  /// What was pushed to its lanes, as far as it has that.
+  [[nodiscard]] std::vector<PushedSoFar> pushed() const;
+  /// A variable or table, given away. Value type.
+  struct Taken {
+    std::string name;
+    int lane = 0;
+    tensor::Tensor value = {};               ///< Of a variable, or
+    std::shared_ptr<Table> table = nullptr;  ///< a table.
+    ChangesMade made = {};
+  };
+  /// Gives away all that has a value, and has nothing any more.
+  [[nodiscard]] std::vector<Taken> take_all();
   /// Has nothing any more, and is no lane's copy.
   void forget();
 
@@ -72,6 +86,7 @@ class Replica {
   [[nodiscard]] Result<const ChangesMade*> changes_made(std::string_view name) const;
 
  private:
+  friend class ReplicaPieces;
   struct Item {
     uint64_t home = 0;
     tensor::Tensor value = {};               ///< Of a variable, or
@@ -90,6 +105,7 @@ class Replica {
     LogPosition arriving = {};
     uint64_t pieces = 0;
     Items arrived = {};
+    std::optional<PushedSoFar> pushed = {};
   };
   /// What is known of an item while an entry is looked through.
   struct Known;
@@ -117,6 +133,34 @@ class Replica {
   std::map<int, Lane> lanes_;
   std::map<uint64_t, uint64_t> openings_;  // By incarnation.
   std::atomic<uint64_t> version_ = 0;
+};
+
+/// What a replica has, in pieces of the change log's format, which another replica takes by
+/// apply(): of each lane what is a snapshot of it.
+/// Thread: as the replica, which is borrowed and must not change meanwhile.
+class ReplicaPieces {
+ public:
+  explicit ReplicaPieces(const Replica* replica)
+      : replica_(*replica), lane_(replica->lanes_.begin()) {
+    begin_lane();
+  }
+  /// The next piece, of about `bytes_max`; nothing after the last one.
+  std::optional<std::string> next(size_t bytes_max);
+
+ private:
+  void begin_lane();
+  bool add(const std::string& name, const Replica::Item& item, size_t bytes_max, EntryWriter* to);
+  bool add_rows(const std::string& name, const Replica::Item& item, size_t bytes_max,
+                EntryWriter* to);
+  bool add_keys(const std::string& name, const Replica::Item& item, size_t bytes_max,
+                EntryWriter* to);
+
+  const Replica& replica_;
+  std::map<int, Replica::Lane>::const_iterator lane_;
+  Replica::Items::const_iterator item_;
+  uint64_t piece_ = 0;
+  int64_t row_ = 0;  // Rows or keys of the item before it are in pieces.
+  std::pair<tensor::Tensor, tensor::Tensor> keys_;
 };
 
 }  // namespace sidereal::resources

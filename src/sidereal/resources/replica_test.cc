@@ -290,6 +290,47 @@ TEST_F(ReplicaTest, TellsOfVariablesAndWhenTheyChange) {
   EXPECT_FALSE(replica_.position(0).has_value());
 }
 
+TEST_F(ReplicaTest, GoesToAnotherOneInPieces) {
+  std::vector<float> numbers(200);
+  std::iota(numbers.begin(), numbers.end(), 0.0F);
+  const std::array<NotedChange, 1> made = {{{.closure = {.client = 1, .closure = 2}, .change = 3}}};
+  EntryWriter first = piece(0, 5, true);
+  first.put_value("moved", 1, ones(2));
+  first.put_value("w", 2, Tensor::of<float>(Shape{100, 2}, numbers));
+  first.put_made("w", 2, made);
+  first.put_value("names", 3, Tensor::strings(Shape{2}, std::vector<std::string>{"a", ""}));
+  first.put_keys("t", 4, Tensor::of<int64_t>(Shape{3}, {-1, 8, 9}),
+                 Tensor::of<float>(Shape{3}, {1, 2, 3}), Tensor::empty(DType::kInt64, Shape{0}));
+  first.put_pushed({.life = 9, .lane = 0, .number = 4, .pushes = 3, .rows = 30});
+  EntryWriter second = piece(0, 8, true, 1);
+  second.put_value("moved", 7, ones(3));
+  second.put_pushed({.life = 9, .lane = 1, .number = 6, .pushes = 6, .rows = 60});
+  ASSERT_TRUE(apply(std::move(first)).ok());
+  ASSERT_TRUE(apply(std::move(second)).ok());
+  for (const size_t bytes_max : {size_t{1}, size_t{100}, size_t{1} << 20}) {
+    Replica other(kMany);
+    ReplicaPieces pieces(&replica_);
+    while (const std::optional<std::string> one = pieces.next(bytes_max)) {
+      ASSERT_TRUE(other.apply(*one).ok());
+    }
+    EXPECT_EQ(other.names(), replica_.names());
+    const auto w = other.value("w")->data<const float>();
+    EXPECT_EQ(std::vector<float>(w.begin(), w.end()), numbers);
+    EXPECT_EQ(other.value("moved")->shape(), (Shape{3, 2})) << "of the lane that it is on";
+    EXPECT_EQ(other.value("names")->data<const std::string_view>()[0], "a");
+    EXPECT_EQ((*other.table("t"))->size(), 3);
+    EXPECT_FALSE(*(*other.changes_made("w"))->is_due({.client = 1, .closure = 2}, 3));
+    int64_t rows = 0;
+    for (const PushedSoFar& one : other.pushed()) rows += one.life == 9 ? one.rows : 0;
+    EXPECT_EQ(rows, 90);
+    const std::vector<Replica::Taken> taken = other.take_all();
+    ASSERT_EQ(taken.size(), 4);
+    EXPECT_TRUE(std::ranges::any_of(
+        taken, [](const auto& one) { return one.name == "moved" && one.lane == 1; }));
+    EXPECT_TRUE(other.names().empty());
+  }
+}
+
 TEST_F(ReplicaTest, TakesNoMoreMemoryThanItMay) {
   Replica small(100);
   EntryWriter first = piece(0, 1, false);
