@@ -126,7 +126,35 @@ void bind_status(nb::module_& m) {
           "limit_s"_a, "job"_a,
           "Of each task of the job, or of all: (task, incarnation or, of one that does not answer, "
           "0, [(table, pushes, rows)] that its variables have in them, [(incarnation, lane, number "
-          "of the latest push, pushes, rows)] that others have answered to it).");
+          "of the latest push, pushes, rows)] that others have answered to it).")
+      .def(
+          "taken",
+          [](StatusClient& self, double limit_s, const std::string& job) {
+            std::vector<service::TaskReport> reports;
+            {
+              const nb::gil_scoped_release release;
+              reports = self.ask(milliseconds_of(limit_s), job);
+            }
+            using OfLane = std::tuple<uint64_t, int64_t, int64_t>;
+            std::vector<std::tuple<std::string, uint64_t, std::string, double, int64_t, int64_t,
+                                   int64_t, std::vector<OfLane>>>
+                out;
+            for (const service::TaskReport& report : reports) {
+              if (!report.status.ok()) continue;
+              const service::TakenCopy one = report.taken.value_or(service::TakenCopy());
+              std::vector<OfLane> pushed;
+              for (const resources::PushedSoFar& each : one.pushed) {
+                pushed.emplace_back(each.life, each.pushes, each.rows);
+              }
+              out.emplace_back(report.task, report.incarnation, one.from, one.seconds,
+                               one.variables, one.rows, one.bytes, std::move(pushed));
+            }
+            return out;
+          },
+          "limit_s"_a, "job"_a,
+          "(task, incarnation, task that had it, seconds, variables, rows, bytes, [(incarnation, "
+          "pushes, rows)] that are in it) of what tasks of the job that answer have from a "
+          "standby; of no task: nothing.");
 }
 
 void bind_security(nb::module_& m) {

@@ -61,16 +61,14 @@ using eager::Engine;
 using eager::Value;
 using service::Session;
 
-std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const std::string& job,
-                                    int task, const std::string& listen,
-                                    const security::SecurityOptions& security, int intra_op_threads,
-                                    const std::vector<std::string>& device_filters,
-                                    nb::handle session_defaults, const std::string& protocol,
-                                    const std::optional<std::string>& endpoint_map_path,
-                                    std::optional<int64_t> lanes, std::optional<bool> polling,
-                                    std::optional<int64_t> spin_us, std::optional<bool> pin_cores,
-                                    std::optional<int64_t> connect_deadline_ms,
-                                    std::optional<bool> shared_memory) {
+std::unique_ptr<Server> make_server(
+    const cluster::ClusterSpec& cluster, const std::string& job, int task,
+    const std::string& listen, const security::SecurityOptions& security, int intra_op_threads,
+    const std::vector<std::string>& device_filters, nb::handle session_defaults,
+    const std::string& protocol, const std::optional<std::string>& endpoint_map_path,
+    std::optional<int64_t> lanes, std::optional<bool> polling, std::optional<int64_t> spin_us,
+    std::optional<bool> pin_cores, std::optional<int64_t> connect_deadline_ms,
+    std::optional<bool> shared_memory, std::optional<int64_t> replicas) {
   app::ServerOptions options{.cluster = cluster,
                              .job = job,
                              .task = task,
@@ -88,7 +86,8 @@ std::unique_ptr<Server> make_server(const cluster::ClusterSpec& cluster, const s
        .pin_cores = pin_cores,
        .connect_deadline_ms = connect_deadline_ms,
        .endpoint_map_path = endpoint_map_path,
-       .shared_memory = shared_memory},
+       .shared_memory = shared_memory,
+       .replicas = replicas},
       [](const char* name) { return std::getenv(name); }, &options));
   static const bool quiet = [] {
     security::log_less_of_grpc();
@@ -114,7 +113,7 @@ void bind_server(nb::module_& m) {
                   "security"_a, "intra_op_threads"_a, "device_filters"_a,
                   "session_defaults"_a.none(), "protocol"_a, "endpoint_map_path"_a.none(),
                   "lanes"_a.none(), "polling"_a.none(), "spin_us"_a.none(), "pin_cores"_a.none(),
-                  "connect_deadline_ms"_a.none(), "shared_memory"_a.none())
+                  "connect_deadline_ms"_a.none(), "shared_memory"_a.none(), "replicas"_a.none())
       .def_prop_ro("target", &Server::target)
       .def_prop_ro("task", &Server::task)
       .def_prop_ro("cluster", &Server::cluster)

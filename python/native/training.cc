@@ -229,7 +229,8 @@ void bind_clusters(nb::module_& m) {
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
          int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
-         bool restarts, int restarts_max, double silence_s, const std::string& event_dir) {
+         bool restarts, int restarts_max, double silence_s, int replicas,
+         const std::string& event_dir) {
         const app::LocalClusterOptions options{
             .ps = ps,
             .workers = workers,
@@ -240,6 +241,7 @@ void bind_clusters(nb::module_& m) {
             .in_process = in_process,
             .program = program,
             .restarts = restarts,
+            .replicas = replicas,
             .restarts_max = restarts_max,
             .silence_s = silence_s,
             .event_dir = event_dir,
@@ -248,7 +250,7 @@ void bind_clusters(nb::module_& m) {
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
       "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts"_a, "restarts_max"_a,
-      "silence_s"_a, "event_dir"_a);
+      "silence_s"_a, "replicas"_a, "event_dir"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {

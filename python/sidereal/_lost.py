@@ -1,4 +1,5 @@
-"""What is said of variables that went with a task, and came back from a checkpoint."""
+"""What is said of variables that went with a task, and came back from a checkpoint or from its
+standby."""
 
 from __future__ import annotations
 
@@ -40,14 +41,14 @@ class LostPushes:
 
 @dataclass(frozen=True)
 class RestoredTask:
-    """A task whose variables have the values of a checkpoint again. What was pushed to them since
-    then is lost; those of other tasks are as they were."""
+    """A task whose variables have the values of a checkpoint again, or those of its standby. What
+    was pushed to them since then is lost; those of other tasks are as they were."""
 
     task: str  #: "/job:ps/replica:0/task:1".
     variables: tuple[str, ...]
     rows: int  #: Of all these; a scalar is one.
     bytes: int
-    prefix: str  #: Of the checkpoint.
+    prefix: str  #: Of the checkpoint; "": a standby had them.
     seconds: float
     #: Steps that had ended when it was lost, and in the checkpoint, as far as both are known.
     step: int | None = None
@@ -58,6 +59,8 @@ class RestoredTask:
     step_is_last_read: bool = False
     #: What had been pushed; None: nobody asked the task in time.
     pushed: LostPushes | None = None
+    #: The task that had them; "": a checkpoint had.
+    standby: str = ""
 
     @property
     def lost_pushes(self) -> int | None:
@@ -78,6 +81,13 @@ class RestoredTask:
         return max(self.step - self.step_in_checkpoint, 0)
 
     def __str__(self) -> str:
+        back = (
+            f"{self.task} was lost and is back: {len(self.variables)} variables of {self.rows} "
+            f"rows, {self.bytes / 1e6:.1f} MB,"
+        )
+        if self.standby:
+            taken = f"from its standby {self.standby} in {self.seconds:.2f} s"
+            return f"{back} {taken}; {self._missed()}"
         steps = self.lost_steps
         if steps is None:
             lost = "all that was pushed to them since then: "
@@ -95,22 +105,41 @@ class RestoredTask:
         if self.begun_anew:
             anew = f"; begun anew, as they are in no checkpoint: {', '.join(self.begun_anew)}"
         return (
-            f"{self.task} was lost and is back: {len(self.variables)} variables of {self.rows} "
-            f"rows, {self.bytes / 1e6:.1f} MB, restored from {self.prefix} in "
-            f"{self.seconds:.2f} s; lost is {lost}; others are as they were{anew}"
+            f"{back} restored from {self.prefix} in {self.seconds:.2f} s; lost is {lost}; "
+            f"others are as they were{anew}"
         )
+
+    def _missed(self) -> str:
+        """What was pushed and is not in its standby."""
+        if self.pushed is None:
+            return "whether a push was lost nobody that is left has counted"
+        if self.pushed.pushes:
+            return f"lost is what the standby did not have: {self.pushed}"
+        return "no push was lost" if self.pushed.is_exact else "no push is known to be lost"
 
     def say(self) -> None:
         """One line of the log, which is seen unless it is turned off, and its events."""
+        if self.standby:
+            _events.emit(
+                "standby_taken", str(self), level=logging.WARNING, task=self.task,
+                standby=self.standby, variables=len(self.variables), rows=self.rows,
+                bytes=self.bytes, seconds=round(self.seconds, 3),
+            )  # fmt: skip
+        else:
+            self._say_restored()
+        pushed = self.pushed
+        if self.standby and (pushed is None or not pushed.pushes):
+            return
+        _events.emit(
+            "pushes_lost", task=self.task, pushes=self.lost_pushes, rows=self.lost_rows,
+            is_exact=None if pushed is None else pushed.is_exact, steps=self.lost_steps,
+        )  # fmt: skip
+
+    def _say_restored(self) -> None:
         _events.emit(
             "restore_done", str(self), level=logging.WARNING, task=self.task, prefix=self.prefix,
             variables=len(self.variables), rows=self.rows, bytes=self.bytes,
             seconds=round(self.seconds, 3),
-        )  # fmt: skip
-        pushed = self.pushed
-        _events.emit(
-            "pushes_lost", task=self.task, pushes=self.lost_pushes, rows=self.lost_rows,
-            is_exact=None if pushed is None else pushed.is_exact, steps=self.lost_steps,
         )  # fmt: skip
 
 

@@ -220,6 +220,7 @@ class Server:
         pin_cores: bool | None,
         connect_deadline_ms: int | None,
         shared_memory: bool | None,
+        replicas: int | None,
     ) -> Server: ...
     @property
     def target(self) -> str: ...
@@ -1027,6 +1028,7 @@ def start_local_cluster(
     restarts: bool,
     restarts_max: int,
     silence_s: float,
+    replicas: int,
     event_dir: str,
 ) -> Cluster: ...
 def remote_cluster(spec: str, security: SecurityOptions) -> Cluster: ...
@@ -1066,6 +1068,9 @@ class StatusClient:
     ) -> list[
         tuple[str, int, list[tuple[str, int, int]], list[tuple[int, int, int, int, int]]]
     ]: ...
+    def taken(
+        self, limit_s: float, job: str
+    ) -> list[tuple[str, int, str, float, int, int, int, list[tuple[int, int, int]]]]: ...
 
 class Follower:
     """Copies of the tables of tasks, kept current."""

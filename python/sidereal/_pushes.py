@@ -7,7 +7,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import _tensorboard, errors
@@ -48,6 +49,28 @@ class _Asked:
         if self._client is None:
             self._client = StatusClient.create(self.target, self._security._to_native(), _REACH_S)
         return self._client
+
+
+@dataclass(frozen=True)
+class TakenCopy:
+    """What a life of a server has from the standby of another one."""
+
+    life: int
+    standby: str  #: The task that had it.
+    seconds: float
+    variables: int
+    rows: int
+    bytes: int
+    #: Life, pushes and rows that are in it, by lane.
+    pushed: list[tuple[int, int, int]]
+
+    def pushed_of(self, life: int) -> _Tables:
+        of = [one[1:] for one in self.pushed if one[0] == life]
+        return {"": (sum(pushes for pushes, _ in of), sum(rows for _, rows in of))}
+
+
+def _of_checkpoint(prefix: str) -> Callable[[int], _Tables]:
+    return CheckpointReader(prefix).pushed
 
 
 class UnsavedPushes:
@@ -120,10 +143,28 @@ class UnsavedPushes:
     def _is_watched(self, task: str) -> bool:
         return any(task.startswith(f"/job:{job}/") for job in self._jobs)
 
-    def take_lost(self, task: str, prefix: str) -> LostPushes | None:
+    def taken(self, task: str) -> TakenCopy | None:
+        """What `task` has from the standby of another life. None: nothing, or it does not
+        answer."""
+        job = task.split("/")[1].removeprefix("job:")
+        until = time.monotonic() + _BACK_S
+        while True:
+            try:
+                said = self._asked.client().taken(_ANSWER_S, job)
+            except errors.Error as error:
+                _log.debug("%s does not say what standbys gave: %s", self._asked.target, error)
+                said = []
+            found = next((TakenCopy(*one[1:]) for one in said if one[0] == task), None)
+            if found is not None:
+                return found if found.standby else None
+            # A channel takes a while to see that a task is back.
+            if time.monotonic() > until or self._ended.wait(_AGAIN_S):
+                return None
+
+    def take_lost(self, task: str, saved: str | TakenCopy) -> LostPushes | None:
         """What went with the lives of `task`, "/job:ps/replica:0/task:1", before the one that has
-        the variables of the checkpoint `prefix` now; forgets it. None: they were never asked, or
-        it does not answer."""
+        the variables of the checkpoint of this prefix, or of a standby, now; forgets it. None: they
+        were never asked, or it does not answer."""
         now, until = self.look().get(task), time.monotonic() + _BACK_S
         while now is None and time.monotonic() < until:  # A channel takes a while to see it.
             if self._ended.wait(_AGAIN_S):
@@ -138,12 +179,14 @@ class UnsavedPushes:
             if not lost:
                 return None
             answered, are_all = self._answers()
-            reader = CheckpointReader(prefix)
-            return _sum_of(
-                _lost_with(said, reader.pushed(life), answered.get(life),
+            pushed_of = saved.pushed_of if isinstance(saved, TakenCopy) else _of_checkpoint(saved)
+            sum_of = _sum_of(
+                _lost_with(said, pushed_of(life), answered.get(life),
                            are_all and life not in self._own)
                 for life, said in lost.items()
             )  # fmt: skip
+            # Of which tables they are the lanes of a task do not say.
+            return replace(sum_of, rows_of={}) if isinstance(saved, TakenCopy) else sum_of
 
     def _answers(self) -> tuple[dict[int, tuple[int, int]], bool]:
         """By life, the pushes and rows that it has answered, as those say that are there; and

@@ -105,6 +105,9 @@ class LocalCluster(Cluster):
     address, at most `restarts` times in ten minutes; it has no variables then. One that has
     answered, and then answers nothing for `silence_s`, is killed first. "fail": the cluster has
     lost it.
+    replicas: copies of the variables of each parameter server, with its own: the others are
+    synchronous standbys in other parameter servers. One that is started again takes from there what
+    it had.
     event_dir: a folder, which is made, of files with what happens to the tasks, for `sidereal
     events --file`; they last when tasks are gone.
     """
@@ -123,6 +126,7 @@ class LocalCluster(Cluster):
         on_ps_loss: str = "fail",
         restarts: int = 5,
         silence_s: float = 10.0,
+        replicas: int = 1,
         event_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         ps = whole("LocalCluster", "ps", ps)
@@ -147,6 +151,7 @@ class LocalCluster(Cluster):
                 restarts=on_ps_loss == "restore",
                 restarts_max=restarts,
                 silence_s=silence_s,
+                replicas=whole("LocalCluster", "replicas", replicas),
                 event_dir="" if event_dir is None else os.fspath(event_dir),
             )
         )

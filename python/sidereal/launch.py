@@ -171,15 +171,25 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="a task that is lost more often than --restarts within this time has failed",
     )
+    out.add_argument(
+        "--replicas",
+        type=int,
+        default=1,
+        metavar="K",
+        help="copies of the variables of each parameter server, with its own: the others are "
+        "synchronous standbys in other parameter servers, and one that is started again takes from "
+        "there what it had",
+    )
     out.add_argument("script", metavar="SCRIPT", help="what every task runs")
     out.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return out
 
 
 def check(options: argparse.Namespace) -> str | None:
-    """What is wrong with the options, or None. Fills in where tasks run, if that is not given."""
+    """What is wrong with the options, or None. Fills in where tasks run, if that is not given, and
+    what follows of options for the environment of tasks."""
     least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
-                "silence": 0, "cpus": 0, "start_timeout": 0}  # fmt: skip
+                "silence": 0, "cpus": 0, "start_timeout": 0, "replicas": 1}  # fmt: skip
     for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
@@ -199,6 +209,10 @@ def check(options: argparse.Namespace) -> str | None:
     for setting in options.env:
         if "=" not in setting and setting not in os.environ:
             return f"--env: {setting} is not set here; give it as {setting}=VALUE"
+    if options.replicas > max(options.ps, 1):
+        return f"--replicas is {options.replicas}, and there are {options.ps} parameter servers"
+    if options.replicas > 1:
+        options.env = [*options.env, f"PS_REPLICAS={options.replicas}"]
     return None
 
 

@@ -77,6 +77,7 @@ class ServerDef:
     pin_cores: bool | None = None
     connect_deadline_ms: int | None = None
     shared_memory: bool | None = None
+    replicas: int | None = None
 
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
@@ -87,7 +88,7 @@ class ServerDef:
     __repr__ = __str__
 
 
-#: Members of a ServerDef that say how lanes work and where data ports are.
+#: Members of a ServerDef that say how lanes work, where data ports are, and what has copies.
 _SETTINGS = (
     "endpoint_map_path",
     "lanes",
@@ -96,6 +97,7 @@ _SETTINGS = (
     "pin_cores",
     "connect_deadline_ms",
     "shared_memory",
+    "replicas",
 )
 
 
@@ -188,6 +190,9 @@ class Server:
     shared_memory: False: tasks of this host talk over TCP as well. True, the default: through
         memory that they share, where both say so and belong to one user.
 
+    replicas: copies of its variables, with its own; the others are synchronous standbys in other
+        tasks of the job, which all say the same (PS_REPLICAS for the job ps). 1: there are none.
+
     Errors: TypeError and ValueError for arguments; InvalidArgumentError for an address without a
     port; UnknownError ("Could not start gRPC server") for a port in use; FailedPreconditionError
     off loopback without security.
@@ -211,6 +216,7 @@ class Server:
         pin_cores: bool | None = None,
         connect_deadline_ms: int | None = None,
         shared_memory: bool | None = None,
+        replicas: int | None = None,
     ) -> None:
         settings = {
             "endpoint_map_path": endpoint_map_path,
@@ -220,6 +226,7 @@ class Server:
             "pin_cores": pin_cores,
             "connect_deadline_ms": connect_deadline_ms,
             "shared_memory": shared_memory,
+            "replicas": replicas,
         }
         self._def = _effective(
             server_or_cluster_def, job_name, task_index, protocol, config, settings

@@ -14,19 +14,23 @@ ROWS, DIM = 3001, 4
 
 
 class Cluster:
-    """Two ps of two lanes and a worker, and programs that follow them."""
+    """Some ps of two lanes and a worker, and programs that follow them."""
 
-    def __init__(self, protocol: str, *options: Any) -> None:
-        ports = addresses(3)
-        self.jobs = {"ps": ports[:2], "worker": ports[2:]}
+    def __init__(self, protocol: str, *options: Any, ps: int = 2, replicas: int = 1) -> None:
+        ports = addresses(ps + 1)
+        self.jobs = {"ps": ports[:ps], "worker": ports[ps:]}
         self._options = ["--protocol", protocol, "--lanes", "2", *options]
+        self._replicas = replicas
         self.processes = Processes()
-        self._ps = [self._serve("ps", 0), self._serve("ps", 1)]
+        self._ps = [self._serve("ps", task) for task in range(ps)]
         self._serve("worker", 0)
-        self.target = f"grpc://{ports[2]}"
+        self.target = f"grpc://{ports[ps]}"
 
     def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
-        return self.processes.serve(self.jobs, job, task, *self._options)
+        replicas = self._replicas if job == "ps" else 1
+        return self.processes.serve(
+            self.jobs, job, task, *self._options, "--option", f"replicas={replicas}"
+        )
 
     def __enter__(self) -> Cluster:
         return self
@@ -36,6 +40,9 @@ class Cluster:
 
     def restart_ps(self, task: int) -> None:
         self.kill_ps(task)
+        self.start_ps(task)
+
+    def start_ps(self, task: int) -> None:
         self._ps[task] = self._serve("ps", task)
 
     def kill_ps(self, task: int) -> None:

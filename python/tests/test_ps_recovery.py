@@ -32,9 +32,11 @@ class Training:
     """Three ps and two workers in processes of their own, a variable of each ps, and a function
     that adds one to all."""
 
-    def __init__(self, protocol: str, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, protocol: str, folder: Path, serve: tuple[str, ...] = (), **options: Any
+    ) -> None:
         self.cluster = {"ps": addresses(PS), "worker": addresses(2)}
-        self._protocol = protocol
+        self._protocol, self._serve = protocol, serve
         self.processes = Processes()
         self._all: dict[tuple[str, int], subprocess.Popen[str]] = {}
         for job, members in self.cluster.items():
@@ -58,8 +60,9 @@ class Training:
 
     def start(self, job: str, task: int) -> None:
         self._all[job, task] = self.processes.serve(
-            self.cluster, job, task, "--protocol", self._protocol
-        )
+            self.cluster, job, task, "--protocol", self._protocol,
+            *(self._serve if job == "ps" else ()),
+        )  # fmt: skip
 
     def kill(self, task: int) -> None:
         self._all["ps", task].kill()

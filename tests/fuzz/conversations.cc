@@ -43,6 +43,7 @@ enum MethodNumber : uint8_t {
   kRunProgram,
   kRecvTensors,
   kFollowChanges,
+  kTakeCopy,
   kResetContainers,
   kSetLogLevel,
   kMethods,
@@ -479,11 +480,16 @@ Conversation small_words() {
   talk.open(kListDevices, v1::ListDevicesRequest());
   v1::ResetRequest reset;
   reset.add_containers("c");
+  v1::TakeCopyRequest copy;
+  copy.set_version(service::kSessionVersion);
+  copy.set_task(kTasks + "1");
+  copy.set_life(1);
+  talk.open(kTakeCopy, copy);
   talk.open(kResetContainers, reset);
   v1::SetLogLevelRequest level;
   level.set_level("error");
   talk.open(kSetLogLevel, level);
-  return talk.with({{kOk, 1}, {kOk, 1}, {kOk, 1}, {kOk, 1}});
+  return talk.with({{kOk, 1}, {kOk, 1}, {kOk, 1}, {kOk, 1}, {kOk, 1}});
 }
 
 /// No messages, and who says nothing or does not listen.

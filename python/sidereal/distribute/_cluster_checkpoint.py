@@ -44,6 +44,28 @@ def restore(
     _run(strategy, "RestoreVariables", [prefix], parts, session=session)
 
 
+def have_values(
+    strategy: ParameterServerStrategy, variables: Sequence[Any], session: Any
+) -> bool:
+    """Whether all of them have, in this session."""
+    graph = strategy._graph
+    key = ("VariableIsInitialized", *(each._handle.node for each in variables))
+    with strategy._lock:
+        if key not in strategy._steps:
+            with graph.tracing("VariableIsInitialized"):
+                made = []
+                for each in variables:
+                    with graph.device(each.device):
+                        made.append(
+                            graph.add(
+                                "VariableIsInitialized", [graph.enter(each._handle)], None, None
+                            )
+                        )
+            strategy._steps[key] = (made, [])
+        made, _ = strategy._steps[key]
+    return all(bool(value) for value in session._run(made, [], [], []))
+
+
 def _run(
     strategy: ParameterServerStrategy, op: str, texts: Sequence[str], parts: Sequence[Part],
     first: int = 0, shards: int = 0, tracks_changes: bool = False, session: Any = None,

@@ -216,6 +216,8 @@ class Recovery:
         name, device = self._name(task), strategy._ps_device(task)
         begin = time.monotonic()
         self._holders[task] = self._holder(task)
+        if self._is_back(session, place, begin):
+            return
         manager = self._manager_of_all()
         prefix = manager.latest_checkpoint
         if prefix is None:
@@ -240,6 +242,24 @@ class Recovery:
         )  # fmt: skip
         self.restored.append(done)
         done.say()
+
+    def _is_back(self, session: v1.Session, place: int, begin: float) -> bool:
+        """Whether the server has taken all from its standby, and nothing is to be restored."""
+        strategy = self._strategy
+        task = strategy._ps[place]
+        name, device = self._name(task), strategy._ps_device(task)
+        taken = self._unsaved.taken(name)
+        variables = strategy._variables_on(device)
+        if taken is None or not _cluster_checkpoint.have_values(strategy, variables, session):
+            return False
+        done = RestoredTask(
+            name, tuple(variable.name for variable in variables), taken.rows, taken.bytes, "",
+            time.monotonic() - begin, pushed=self._unsaved.take_lost(name, taken),
+            standby=taken.standby,
+        )  # fmt: skip
+        self.restored.append(done)
+        done.say()
+        return True
 
     @staticmethod
     def _not_in(parts: Sequence[Any], living: Sequence[Any], prefix: str) -> list[Any]:

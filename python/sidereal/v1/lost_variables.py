@@ -91,9 +91,10 @@ class LostVariables:
         self, session: BaseSession, checkpoint: str | os.PathLike[str], *,
         last_step: int | None = None,
     ) -> list[RestoredTask]:  # fmt: skip
-        """What was lost, and is back from `checkpoint`: a folder, of which the newest is taken, or
-        a prefix. A line of the log says it of each task. A task that holds a variable without a
-        value gets all of its values from there, as it may have been lost while it was restored.
+        """What was lost, and is back from its standby, or from `checkpoint`: a folder, of which
+        the newest is taken, or a prefix. A line of the log says it of each task. A task that holds
+        a variable without a value gets all of its values from there, as it may have been lost while
+        it was restored.
         last_step: what was last read of the global step, for what is said when that is lost too.
 
         Errors: FailedPreconditionError when there is no checkpoint; AbortedError and
@@ -102,14 +103,39 @@ class LostVariables:
         """
         found = session.run([task.has_value for task in self._tasks])
         lost = [task for task, has in zip(self._tasks, found) if not all(has)]
+        back = [] if self._unsaved is None else self._taken(lost)
         if not lost:
-            return []
+            return back
         prefix = self._newest(os.fspath(checkpoint), lost)
         step, saved = self._step_now(session, lost), self._step_in(prefix)
         is_last_read = step is None and last_step is not None
         if is_last_read:
             step = last_step
-        return [self._restore(session, task, prefix, step, saved, is_last_read) for task in lost]
+        restored = (
+            self._restore(session, task, prefix, step, saved, is_last_read) for task in lost
+        )
+        return [*back, *restored]
+
+    def _taken(self, lost: Sequence[_Task]) -> list[RestoredTask]:
+        """Those that were started again, and took all that they had from their standbys."""
+        assert self._unsaved is not None
+        found = []
+        for task in self._tasks:
+            name = _full_name(task.name)
+            if task in lost or (taken := self._unsaved.taken(name)) is None:
+                continue
+            pushed = self._unsaved.take_lost(name, taken)
+            if pushed is None:
+                continue  # It is known already.
+            names = tuple(variable.op.name for variable in task.variables)
+            found.append(
+                RestoredTask(
+                    task.name, names, taken.rows, taken.bytes, "", taken.seconds, pushed=pushed,
+                    standby=taken.standby,
+                )
+            )  # fmt: skip
+            found[-1].say()
+        return found
 
     def _restore(
         self, session: BaseSession, task: _Task, prefix: str, step: int | None, saved: int | None,

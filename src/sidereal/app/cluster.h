@@ -60,6 +60,9 @@ struct LocalClusterOptions {
   /// A task whose process was killed is started again at its address, with nothing that it held. A
   /// process that has answered, and then answers nothing for `silence_s`, is killed.
   bool restarts = false;
+  /// config::Options::replicas of each ps: with `restarts`, one that is started again has the
+  /// variables that it had.
+  int replicas = 1;
   int restarts_max = 5;           ///< Of one task within `restart_window_s`; then it is lost.
   double restart_window_s = 600;  ///< See restarts_max.
   double silence_s = 10;          ///< See restarts. 0: nobody is killed.

@@ -76,6 +76,11 @@ Status validate(const LocalClusterOptions& options) {
       return base::invalid_argument("{} is {}; it must be from 1 to 1024", name, count);
     }
   }
+  if (options.replicas < 1 || options.replicas > options.ps) {
+    return base::invalid_argument(
+        "replicas is {}; it must be from 1 to the number of ps, which is {}: start more ps",
+        options.replicas, options.ps);
+  }
   if (options.restarts_max < 0) {
     return base::invalid_argument("restarts_max is {}; it must not be negative",
                                   options.restarts_max);
@@ -191,6 +196,7 @@ class LocalCluster final : public Cluster {
       server.protocol = options_.protocol;
       server.lanes = task.lanes;
       server.data.spin_us = spin_us_;
+      if (task.job == "ps") server.data.replicas = options_.replicas;
       // The log is that of somebody else's program, who has set nothing.
       server.logs_settings = false;
       Result<std::unique_ptr<Server>> started = Server::create(server);
@@ -220,6 +226,12 @@ class LocalCluster final : public Cluster {
                                           "",
                                           "--drain",
                                           "0"};
+    if (task.job == "ps" && options_.replicas > 1) {
+      arguments.insert(arguments.end(),
+                       {"--option", fmt::format("replicas={}", options_.replicas)});
+      // One that is started again knows where its standbys are.
+      if (!spec_.empty()) arguments.insert(arguments.end(), {"--cluster", spec_.to_json()});
+    }
     if (!options_.event_dir.empty()) {
       arguments.insert(
           arguments.end(),

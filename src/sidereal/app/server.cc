@@ -29,6 +29,7 @@
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/master_service.h"
 #include "sidereal/service/remote_link.h"
+#include "sidereal/service/standbys.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
@@ -119,6 +120,7 @@ class Server::Impl {
       master_->close_all(base::cancelled("{} is stopping: the step was cancelled", task_name_));
     }
     if (scrapes_ != nullptr) scrapes_->stop();
+    if (standbys_ != nullptr) standbys_->stop();
     if (task_ != nullptr) task_->stop();
     if (grpc_ != nullptr) grpc_->stop(kLastReplies);
     const std::lock_guard lock(mutex_);
@@ -163,6 +165,9 @@ class Server::Impl {
             process.threads);
     out.add(gauge("sidereal_task_open_files", Unit::kCount, "Open files of the process."),
             process.open_files);
+    out.add(gauge("sidereal_standby_copies", Unit::kCount,
+                  "Copies of the variables of other tasks that are here and in sync."),
+            standbys_ == nullptr ? 0 : standbys_->current());
     add_peers(&out);
     if (scrapes_ != nullptr) scrapes_->figures().read(&out);
     return out;
@@ -264,12 +269,14 @@ class Server::Impl {
     // Half of the machine: the other half is for what is made of it.
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
     arriving_ = std::make_shared<service::ArrivingBytes>(memory / 2);
+    SR_RETURN_IF_ERROR(set_standbys(options));
     worker_ = std::make_unique<service::WorkerService>(
         service::WorkerServiceOptions{.task = task_.get(),
                                       .figures = [this] { return figures(); },
                                       .cluster = cluster_,
                                       .arriving = arriving_,
                                       .leases = leases_,
+                                      .standbys = standbys_,
                                       .protocol = protocol_,
                                       .data_ports = std::move(data_ports),
                                       .settings = settings_});
@@ -292,8 +299,28 @@ class Server::Impl {
     task_->start(peers);
 
     grpc_ = service::GrpcServer::start({worker_->service(), master_->service()}, listener_.get());
-    if (grpc_ != nullptr) return {};
-    return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
+    if (grpc_ == nullptr) {
+      return base::make_status(StatusCode::kUnknown, "Could not start gRPC server");
+    }
+    if (standbys_ != nullptr) standbys_->start();
+    return {};
+  }
+
+  /// Standbys of other tasks, and what this one has from its own.
+  Status set_standbys(const ServerOptions& options) {
+    if (options.data.replicas <= 1) return {};
+    SR_ASSIGN_OR_RETURN(
+        standbys_,
+        service::Standbys::create(
+            {.task = task_.get(),
+             .job = options.job,
+             .index = options.task,
+             .replicas = static_cast<int>(options.data.replicas),
+             .wait = std::chrono::milliseconds(options.data.standby_wait_ms),
+             .cluster = cluster_,
+             .credentials = credentials_,
+             .source = {.task = task_name_, .incarnation = task_->incarnation(), .logs = true}}));
+    return {};
   }
 
   /// How lanes wait and where they run; says so.
@@ -490,6 +517,7 @@ class Server::Impl {
   EndpointMap endpoint_map_;
   // On the lanes of the task, which have stopped when they go.
   std::vector<std::unique_ptr<DataLane>> data_lanes_;
+  std::shared_ptr<service::Standbys> standbys_;
   std::unique_ptr<service::RemoteTasks> tasks_;
   std::unique_ptr<master::LostTasks> lost_tasks_;
   master::MasterContext context_;

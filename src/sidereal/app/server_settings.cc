@@ -28,6 +28,7 @@ constexpr Names kPs = {"PS_ENABLE_POLLING", "NETWORK_PS_CORE_NUMBER", "PS_DISABL
 /// Lanes of a ps where nobody says how many.
 constexpr int kDefaultLanesMax = 16;
 constexpr const char* kConnect = "NETWORK_MAX_CONNECTION_TIMEOUT";
+constexpr const char* kReplicas = "PS_REPLICAS";
 constexpr const char* kMapPath = "TF_SEASTAR_ENDPOINT_MAP_PATH";
 
 std::optional<std::string> read(const Environment& environment, const char* name) {
@@ -66,6 +67,7 @@ class Completion {
         options_(*options) {}
 
   Status run() {
+    SR_RETURN_IF_ERROR(set_replicas());
     if (!cluster::has_data_port(options_.protocol)) return take_lanes();
     SR_RETURN_IF_ERROR(set_spin());
     SR_RETURN_IF_ERROR(set_lanes());
@@ -150,6 +152,20 @@ class Completion {
     } else if (said) {
       options_.data.connect_deadline_ms = *said;
       note("connect_deadline_ms", kConnect);
+    }
+    return config::validate(options_.data);
+  }
+
+  Status set_replicas() {
+    const auto fields = config::option_fields();
+    const auto field = std::ranges::find_if(
+        fields, [](const auto& one) { return one.member == &config::Options::replicas; });
+    SR_ASSIGN_OR_RETURN(const std::optional<int64_t> said,
+                        read_int(environment_, kReplicas, field->min, field->max));
+    if (given_.replicas) {
+      options_.data.replicas = *given_.replicas;
+    } else if (said && options_.job == "ps") {
+      options_.data.replicas = *said;
     }
     return config::validate(options_.data);
   }

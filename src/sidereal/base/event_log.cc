@@ -86,13 +86,16 @@ constexpr std::array kKinds = {
     EventKind{Event::kStandbyLost, "standby_lost", "standby lane why",
               "Pushes to a lane are answered without a standby that they have waited for.",
               kWarning, "pushes are answered without a standby"},
+    EventKind{Event::kStandbyTaken, "standby_taken", "task standby variables rows bytes seconds",
+              "A task that was started again has what its standby had, and lets sessions in.",
+              kInfo, "it has its variables from its standby"},
 };
 
 constexpr bool are_in_order() {
   for (size_t i = 0; i < kKinds.size(); ++i) {
     if (static_cast<size_t>(kKinds[i].event) != i) return false;
   }
-  return kKinds.size() == static_cast<size_t>(Event::kStandbyLost) + 1;
+  return kKinds.size() == static_cast<size_t>(Event::kStandbyTaken) + 1;
 }
 static_assert(are_in_order());
 

@@ -45,6 +45,7 @@ enum class Event : uint8_t {
   kFollowerCutOff,
   kStandbyInSync,
   kStandbyLost,
+  kStandbyTaken,
 };
 
 /// The row of an event in the one table of them. Value type.

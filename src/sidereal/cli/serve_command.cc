@@ -91,6 +91,7 @@ Status serve(const ServeArguments& a) {
   SR_RETURN_IF_ERROR(set_options(a.options, &options.data));
   app::ServerSettings settings = a.settings;
   for (const std::string& text : a.options) {
+    if (text.starts_with("replicas=")) settings.replicas = options.data.replicas;
     if (text.starts_with("spin_us=")) settings.spin_us = options.data.spin_us;
     if (text.starts_with("shared_memory=")) {
       settings.shared_memory = options.data.shared_memory != 0;

@@ -60,6 +60,13 @@ const std::array kFields = {
     IntField<Options>{"standby_timeout_ms", "ms", 10, kHourMs, &Options::standby_timeout_ms,
                       "a synchronous standby that does not acknowledge a push in this time is let "
                       "go: pushes are answered without it until it has caught up again"},
+    IntField<Options>{"replicas", "", 1, 16, &Options::replicas,
+                      "copies of the variables of each task of the job, with its own; the others "
+                      "are synchronous standbys in the tasks after it, from which it takes its "
+                      "variables back when it is started again. The same for all of the job"},
+    IntField<Options>{"standby_wait_ms", "ms", 0, kHourMs, &Options::standby_wait_ms,
+                      "how long a task with replicas waits, when it starts, for a task that may "
+                      "have its variables; then it begins with nothing"},
 };
 
 }  // namespace

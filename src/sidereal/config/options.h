@@ -30,6 +30,8 @@ struct Options {
   int64_t lane_shared_bytes_max = int64_t{256} << 20;
   int64_t inbox_slots = 4'096;
   int64_t standby_timeout_ms = 1'000;
+  int64_t replicas = 1;
+  int64_t standby_wait_ms = 10'000;
 };
 
 /// Descriptors of every member of Options.

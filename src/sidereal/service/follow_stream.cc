@@ -14,6 +14,7 @@ namespace {
 /// Streams of one task.
 constexpr int64_t kStreamsMax = 1024;
 constexpr int64_t kMicrosecond = 1000;
+constexpr std::chrono::milliseconds kTellGroups{200};
 constexpr int64_t kHour = int64_t{3'600'000'000};
 
 }  // namespace
@@ -79,6 +80,7 @@ Status FollowStream::begin(const v1::FollowHead& head) {
   if (head.window_bytes() > 0) wanted.window_bytes = static_cast<size_t>(head.window_bytes());
   began_ = true;
   lane_ = head.lane();
+  tells_groups_ = head.synchronous() && head.lane() == 0 && head.state_group().empty();
   base::emit(source(), base::Event::kFollowerAttached, {{"follower", peer_}, {"lane", lane_}});
   auto reader =
       task_->read_changes(wanted, std::static_pointer_cast<FollowStream>(shared_from_this()));
@@ -100,13 +102,24 @@ void FollowStream::begun(uint64_t incarnation) {
   v1::FollowReply reply;
   reply.mutable_begun()->set_lanes(task_->lanes());
   reply.mutable_begun()->set_incarnation(incarnation);
+  reply.mutable_begun()->set_life(task_->incarnation());
   put(std::move(reply));
+}
+
+/// A standby follows them too.
+void FollowStream::add_groups(v1::FollowReply* reply) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!tells_groups_ || (groups_told_.has_value() && now - *groups_told_ < kTellGroups)) return;
+  groups_told_ = now;
+  v1::FollowGroups* const groups = reply->mutable_groups();
+  for (std::string& name : task_->groups()) groups->add_names(std::move(name));
 }
 
 void FollowStream::give(const std::shared_ptr<const std::string>& bytes, uint64_t end) {
   v1::FollowReply reply;
   reply.set_entry(*bytes);
   reply.set_end(end);
+  add_groups(&reply);
   put(std::move(reply));
 }
 
@@ -114,6 +127,7 @@ void FollowStream::at(uint64_t end, uint64_t mark) {
   v1::FollowReply reply;
   reply.set_end(end);
   if (mark != 0) reply.set_mark(mark);
+  add_groups(&reply);
   put(std::move(reply));
 }
 

@@ -52,14 +52,20 @@ Result<std::unique_ptr<Follower>> Follower::create(StatusClient* client, millise
 
 Result<std::unique_ptr<Follower>> Follower::create(const std::vector<FollowedAddress>& tasks,
                                                    const security::SecurityOptions& security,
-                                                   const FollowOptions& given) {
+                                                   const FollowOptions& options) {
+  SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
+                      security::Credentials::create(security));
+  return create(tasks, credentials, options);
+}
+
+Result<std::unique_ptr<Follower>> Follower::create(
+    const std::vector<FollowedAddress>& tasks,
+    const std::shared_ptr<const security::Credentials>& credentials, const FollowOptions& given) {
   FollowOptions options = given;
   if (options.bytes_max == 0) {
     options.bytes_max = static_cast<size_t>(sys::posix::process_figures().memory_limit);
   }
   if (tasks.empty()) return base::invalid_argument("there is no task to follow");
-  SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
-                      security::Credentials::create(security));
   std::vector<std::shared_ptr<Task>> made;
   for (const FollowedAddress& one : tasks) {
     made.push_back(std::make_shared<Task>(one, make_channel(one.address, *credentials), options));
@@ -82,6 +88,12 @@ void Follower::stop() {
   }
   looking_.join();
   for (const auto& task : tasks_) task->stop();
+}
+
+std::vector<std::string> Follower::groups() const { return tasks_.front()->groups(); }
+
+std::unique_ptr<Follower::Held> Follower::hold(uint64_t life) {
+  return Task::hold(tasks_.front(), life);
 }
 
 void Follower::keep_looking() {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/table_layout.h"
 #include "sidereal/tensor/tensor.h"
@@ -74,6 +76,10 @@ class Follower {
   static Result<std::unique_ptr<Follower>> create(const std::vector<FollowedAddress>& tasks,
                                                   const security::SecurityOptions& security,
                                                   const FollowOptions& options);
+  static Result<std::unique_ptr<Follower>> create(
+      const std::vector<FollowedAddress>& tasks,
+      const std::shared_ptr<const security::Credentials>& credentials,
+      const FollowOptions& options);
   /// Of the tasks of a job, whose addresses `client` knows, and asks for. kInvalidArgument for a
   /// job that there is not; those of security::Credentials.
   static Result<std::unique_ptr<Follower>> create(StatusClient* client,
@@ -116,6 +122,23 @@ class Follower {
   /// naming a task that is not whole; kFailedPrecondition for a name that two tasks have.
   using Choose = std::function<std::vector<std::string>(const std::vector<std::string>& names)>;
   [[nodiscard]] Result<std::map<std::string, tensor::Tensor>> values(const Choose& choose) const;
+
+  /// Groups of sessions that the first task says it has, of one that follows what sessions share.
+  [[nodiscard]] std::vector<std::string> groups() const;
+  /// The copy of the first task, for another start of it, `life`. As long as it is held the copy
+  /// stays as it is, and the start that was followed is not followed any more, then either. Thread:
+  /// one at a time.
+  class Held {
+   public:
+    virtual ~Held() = default;
+    /// All lanes are here, of one start.
+    [[nodiscard]] virtual bool is_whole() const = 0;
+    [[nodiscard]] virtual std::vector<resources::PushedSoFar> pushed() const = 0;
+    /// The next piece for resources::Replica::apply(), of about `bytes_max`; nothing after the last
+    /// one.
+    virtual std::optional<std::string> next(size_t bytes_max) = 0;
+  };
+  [[nodiscard]] std::unique_ptr<Held> hold(uint64_t life);
 
  private:
   class Task;

@@ -78,6 +78,7 @@ void Follower::Task::look() {
   const steady_clock::time_point now = steady_clock::now();
   {
     const std::lock_guard lock(mutex_);
+    if (holders_ > 0) return;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = lanes_[i];
       if (lane.call != nullptr) {
@@ -179,7 +180,15 @@ bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply, ui
       broke(base::with_context(task::from_proto(reply->failure()), of_.task));
       return true;
     }
+    if (reply->has_groups()) {
+      groups_ = {reply->groups().names().begin(), reply->groups().names().end()};
+    }
     if (reply->has_begun()) {
+      if (fenced_life_ != 0 && reply->begun().life() == fenced_life_) {
+        broke(base::aborted("{} was started again, and the start before is there yet", of_.task));
+        return false;
+      }
+      life_ = reply->begun().life();
       take_begun(call, reply->begun(), &ending);
       if (static_cast<size_t>(lane) < lanes_.size()) {
         Lane& begun = lanes_[static_cast<size_t>(lane)];
@@ -328,6 +337,61 @@ Status Follower::Task::copy_to(const Choose& choose, std::map<std::string, Tenso
     }
   }
   return {};
+}
+
+std::vector<std::string> Follower::Task::groups() const {
+  const std::lock_guard lock(mutex_);
+  return groups_;
+}
+
+/// Keeps the copy of a task as it is.
+class Follower::Task::HeldTask final : public Held {
+ public:
+  explicit HeldTask(std::shared_ptr<Task> task) : task_(std::move(task)) {
+    const std::lock_guard lock(task_->mutex_);
+    ++task_->holders_;
+  }
+  ~HeldTask() override {
+    const std::lock_guard lock(task_->mutex_);
+    --task_->holders_;
+  }
+  HeldTask(const HeldTask&) = delete;
+  HeldTask& operator=(const HeldTask&) = delete;
+
+  [[nodiscard]] bool is_whole() const override {
+    const std::lock_guard lock(task_->mutex_);
+    return task_->is_whole();
+  }
+  [[nodiscard]] std::vector<resources::PushedSoFar> pushed() const override {
+    const std::lock_guard lock(task_->mutex_);
+    return task_->replica_.pushed();
+  }
+  std::optional<std::string> next(size_t bytes_max) override {
+    const std::lock_guard lock(task_->mutex_);
+    if (!pieces_.has_value()) pieces_.emplace(&task_->replica_);
+    return pieces_->next(bytes_max);
+  }
+
+ private:
+  const std::shared_ptr<Task> task_;
+  std::optional<resources::ReplicaPieces> pieces_;
+};
+
+std::unique_ptr<Follower::Held> Follower::Task::hold(const std::shared_ptr<Task>& task,
+                                                     uint64_t life) {
+  auto held = std::make_unique<HeldTask>(task);
+  std::vector<std::shared_ptr<Call>> ending;
+  {
+    const std::lock_guard lock(task->mutex_);
+    if (task->life_ != 0 && task->life_ != life) task->fenced_life_ = task->life_;
+    for (Lane& lane : task->lanes_) {
+      // What it brings from here on is dropped.
+      if (lane.call != nullptr) ending.push_back(std::exchange(lane.call, nullptr));
+      lane.is_in_sync = false;
+    }
+  }
+  for (const auto& call : ending) call->hang_up();
+  return held;
 }
 
 std::vector<std::shared_ptr<Follower::Task::Call>> Follower::Task::calls() const {

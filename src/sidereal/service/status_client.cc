@@ -46,6 +46,17 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   for (const v1::RunningJob& job : from.jobs()) {
     to->jobs.push_back({.holder = from_proto(job.holder()), .since_s = job.since_s()});
   }
+  if (from.has_taken()) {
+    const v1::TakenCopy& said = from.taken();
+    to->taken = {.from = said.from(),
+                 .seconds = said.seconds(),
+                 .bytes = said.bytes(),
+                 .variables = said.variables(),
+                 .rows = said.rows()};
+    for (const v1::PushedSoFar& one : said.pushed()) {
+      to->taken->pushed.push_back(task::from_proto(one));
+    }
+  }
   for (const v1::PushedSoFar& one : from.answered()) to->answered.push_back(task::from_proto(one));
   to->events = {from.events().begin(), from.events().end()};
   to->settings = {from.settings().begin(), from.settings().end()};

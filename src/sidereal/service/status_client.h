@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "sidereal/resources/push_counts.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/job.h"
+#include "sidereal/service/standbys.h"
 
 namespace sidereal::service {
 
@@ -31,6 +33,8 @@ struct TaskReport {
   std::vector<RunningJob> jobs;  ///< Whose leases its master granted, by name.
   /// What answers to it have said was pushed, by lanes of starts of tasks.
   std::vector<resources::PushedSoFar> answered;
+  /// What it has from the standby of another start.
+  std::optional<TakenCopy> taken = {};
   std::vector<std::string> events;  ///< Lines of its event log, as a peer says them.
 };
 

@@ -14,6 +14,7 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
+#include "sidereal/service/internal/copy_stream.h"
 #include "sidereal/service/internal/follow_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/outbox.h"
@@ -22,6 +23,7 @@
 #include "sidereal/service/job_leases.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/standbys.h"
 #include "sidereal/service/tensor_pieces.h"
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/failure.h"
@@ -390,6 +392,10 @@ class WorkerService::Impl final
     for (const resources::PushedSoFar& one : std::as_const(*common_->task).answered_pushes()) {
       task::to_proto(one, reply->add_answered());
     }
+    if (const auto taken = options_.standbys == nullptr ? std::nullopt : options_.standbys->taken();
+        taken.has_value()) {
+      to_proto(*taken, reply->mutable_taken());
+    }
     for (const RunningJob& job : options_.leases->jobs.running()) {
       v1::RunningJob* const out = reply->add_jobs();
       to_proto(job.holder, out->mutable_holder());
@@ -438,6 +444,22 @@ class WorkerService::Impl final
         std::shared_ptr<std::atomic<int64_t>>(common_, &common_->bad_requests));
     stream->start(stream);
     return stream.get();
+  }
+
+  grpc::ServerWriteReactor<v1::TakeCopyReply>* TakeCopy(
+      grpc::CallbackServerContext* /*call*/, const v1::TakeCopyRequest* request) override {
+    const std::string& name = common_->task->name();
+    if (request->version() != kSessionVersion) {
+      ++common_->bad_requests;
+      return CopyStream::refuse(
+          base::failed_precondition("{} speaks session version {}, the caller {}", name,
+                                    kSessionVersion, request->version()));
+    }
+    std::vector<Standbys::Copy> copies;
+    if (options_.standbys != nullptr) {
+      copies = options_.standbys->hold(request->task(), request->life());
+    }
+    return CopyStream::give(std::move(copies));
   }
 
   grpc::ServerUnaryReactor* ResetContainers(grpc::CallbackServerContext* call,

@@ -19,6 +19,7 @@ namespace sidereal::service {
 
 class ArrivingBytes;
 class KnownCluster;
+class Standbys;
 struct Leases;
 
 /// Of session.proto; a server and its callers must agree.
@@ -28,9 +29,10 @@ struct WorkerServiceOptions {
   task::Task* task = nullptr;  ///< Borrowed.
   /// All that the server counts.
   std::function<metrics::Readings()> figures;
-  std::shared_ptr<KnownCluster> cluster;    ///< Of the server.
-  std::shared_ptr<ArrivingBytes> arriving;  ///< Bounds feeds.
-  std::shared_ptr<Leases> leases;           ///< Of the server.
+  std::shared_ptr<KnownCluster> cluster;         ///< Of the server.
+  std::shared_ptr<ArrivingBytes> arriving;       ///< Bounds feeds.
+  std::shared_ptr<Leases> leases;                ///< Of the server.
+  std::shared_ptr<Standbys> standbys = nullptr;  ///< Of the server; or it keeps none.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   std::vector<int> data_ports = {};  ///< By lane; empty: none.
   /// Of lanes and connections, with who said them, by name.

@@ -123,6 +123,7 @@ std::shared_ptr<OpenLogs> ChangeLogs::enter(std::shared_ptr<Container> container
         std::make_shared<resources::LogGroup>(base::hash64(opening.data(), sizeof(opening)));
     logs->bytes_max = std::max(
         kLogBytesMin, static_cast<size_t>(container->manager.bytes()) / lanes_.size() / kLogPart);
+    logs->counts = counts_;
     logs->lanes = &lanes_;
     logs->missing = static_cast<int>(lanes_.size());
     logs->container = std::move(container);
@@ -169,8 +170,9 @@ std::shared_ptr<LaneChanges::Open> LaneChanges::find(const Container& container)
 void LaneChanges::open(const std::shared_ptr<OpenLogs>& logs) {
   open_.push_back(std::make_shared<Open>(
       Open{.logs = logs,
-           .log = ChangeLog::open({.lane = lane_->index(), .bytes_max = logs->bytes_max},
-                                  logs->group, &logs->container->manager)}));
+           .log = ChangeLog::open(
+               {.lane = lane_->index(), .bytes_max = logs->bytes_max, .counts = logs->counts},
+               logs->group, &logs->container->manager)}));
   logs_.push_back(open_.back()->log.get());
   // Of a step that is under way: what was counted was without this one.
   mark();

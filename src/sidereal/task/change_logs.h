@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sidereal/metrics/counter.h"
@@ -27,6 +28,7 @@ struct OpenLogs {
   std::shared_ptr<Container> container;
   std::shared_ptr<resources::LogGroup> group;
   size_t bytes_max = 0;
+  std::shared_ptr<const resources::PushCounts> counts;
   const std::vector<std::shared_ptr<TaskLane>>* lanes = nullptr;
   std::atomic<int> missing = 0;   ///< Lanes that have not opened theirs yet.
   std::atomic<int> standbys = 0;  ///< Readers that pushes wait for, of all lanes.
@@ -41,8 +43,9 @@ struct OpenLogs {
 class ChangeLogs {
  public:
   /// `lanes`, those of the task, are borrowed, and made later. `incarnation`: of the task.
-  ChangeLogs(const std::vector<std::shared_ptr<TaskLane>>* lanes, uint64_t incarnation)
-      : lanes_(*lanes), incarnation_(incarnation) {}
+  ChangeLogs(const std::vector<std::shared_ptr<TaskLane>>* lanes, uint64_t incarnation,
+             std::shared_ptr<const resources::PushCounts> counts)
+      : lanes_(*lanes), incarnation_(incarnation), counts_(std::move(counts)) {}
 
   /// Has `sink` told of what `wanted` says of `container`. kInvalidArgument; kCancelled when the
   /// task is stopping.
@@ -58,6 +61,7 @@ class ChangeLogs {
 
   const std::vector<std::shared_ptr<TaskLane>>& lanes_;
   const uint64_t incarnation_;
+  const std::shared_ptr<const resources::PushCounts> counts_;
   std::mutex mutex_;
   std::map<const Container*, std::shared_ptr<OpenLogs>> open_;
   uint64_t openings_ = 0;

@@ -231,7 +231,7 @@ class Task::Impl final : private exec::VariableLanes {
   const std::unique_ptr<sys::Clock> clock_ = sys::posix::create_clock();
   const std::unique_ptr<sys::Network> network_ = sys::posix::create_network();
   std::vector<std::shared_ptr<TaskLane>> lanes_;
-  ChangeLogs change_logs_{&lanes_, options_.incarnation};
+  ChangeLogs change_logs_{&lanes_, options_.incarnation, push_counts_};
 };
 
 std::shared_ptr<Peers::Run> Peers::run(const std::string& /*task*/, const Call& /*call*/,
@@ -309,6 +309,13 @@ Result<std::shared_ptr<ChangesReader>> Task::read_changes(const ChangesWanted& w
                                                           std::shared_ptr<ChangesSink> sink) {
   return impl_->read_changes(wanted, std::move(sink));
 }
+void Task::hold_off(Status why) { impl_->programs().hold_off(std::move(why)); }
+void Task::let_in() { impl_->programs().hold_off({}); }
+Status Task::fill(const std::string& state_group, std::vector<resources::Replica::Taken> values) {
+  return impl_->programs().fill(state_group, std::move(values));
+}
+std::vector<std::string> Task::groups() const { return impl_->programs().groups(); }
+void Task::stop_keeping_groups() { impl_->programs().stop_keeping_groups(); }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 AnsweredPushes& Task::answered_pushes(int lane) { return impl_->answered_pushes(lane); }
 std::vector<resources::PushedSoFar> Task::answered_pushes() const {

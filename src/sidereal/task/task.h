@@ -13,6 +13,7 @@
 #include "sidereal/metrics/figures.h"
 #include "sidereal/ports/ports.h"
 #include "sidereal/resources/changes_made.h"
+#include "sidereal/resources/replica.h"
 #include "sidereal/sys/disk.h"
 #include "sidereal/task/answered_pushes.h"
 #include "sidereal/task/session_state.h"
@@ -301,6 +302,18 @@ class Task {
   /// not the only one; kInvalidArgument for a lane that is not.
   Result<std::shared_ptr<ChangesReader>> read_changes(const ChangesWanted& wanted,
                                                       std::shared_ptr<ChangesSink> sink);
+
+  /// Refuses sessions and readers of changes with `why`, kUnavailable, until let_in().
+  void hold_off(Status why);
+  void let_in();
+  /// Gives sessions that share their state, or those of a group when they come, what another start
+  /// of the task had. While it holds off; before, nothing was there. kInvalidArgument for what no
+  /// variable can be.
+  Status fill(const std::string& state_group, std::vector<resources::Replica::Taken> values);
+  /// Groups that sessions have, or that are kept since fill().
+  [[nodiscard]] std::vector<std::string> groups() const;
+  /// From here on groups that fill() has made end with their last session, as others do.
+  void stop_keeping_groups();
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

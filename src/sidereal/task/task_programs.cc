@@ -100,7 +100,8 @@ std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
       return make_container();
     case SessionState::Kind::kGroup: {
       Group& group = groups_[state.group];
-      if (group.sessions++ == 0) group.container = make_container();
+      ++group.sessions;
+      if (group.container == nullptr) group.container = make_container();
       return group.container;
     }
   }
@@ -110,7 +111,7 @@ std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
 bool TaskPrograms::leave(const SessionState& state) {
   if (state.kind != SessionState::Kind::kGroup) return state.kind == SessionState::Kind::kOwn;
   const auto group = groups_.find(state.group);
-  if (--group->second.sessions > 0) return false;
+  if (--group->second.sessions > 0 || group->second.is_kept) return false;
   groups_.erase(group);
   return true;
 }
@@ -217,6 +218,7 @@ Status TaskPrograms::open_session(uint64_t id, const SessionState& state,
     pusher = pushers_.enter(worker);
   }
   const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(held_off_);
   if (sessions_.contains(id)) {
     return base::make_status(StatusCode::kAlreadyExists, "the session is open");
   }
@@ -246,8 +248,9 @@ TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {
 }
 
 Result<std::shared_ptr<Container>> TaskPrograms::container(const std::string& state_group) const {
-  if (state_group.empty()) return shared_;
   const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(held_off_);
+  if (state_group.empty()) return shared_;
   if (state_group != kOnlyGroup) {
     const auto found = groups_.find(state_group);
     if (found != groups_.end()) return found->second.container;
@@ -261,6 +264,68 @@ Result<std::shared_ptr<Container>> TaskPrograms::container(const std::string& st
   for (const auto& [name, group] : groups_) names += (names.empty() ? "" : ", ") + name;
   return base::failed_precondition("{} has sessions of several groups, say which: {}",
                                    options_.name, names);
+}
+
+void TaskPrograms::hold_off(Status why) {
+  const std::lock_guard lock(mutex_);
+  held_off_ = std::move(why);
+}
+
+std::vector<std::string> TaskPrograms::groups() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [name, group] : groups_) out.push_back(name);
+  return out;
+}
+
+Status TaskPrograms::fill(const std::string& state_group,
+                          std::vector<resources::Replica::Taken> values) {
+  std::shared_ptr<Container> container = shared_;
+  if (!state_group.empty()) {
+    SR_RETURN_IF_ERROR(session_state(/*isolated=*/false, state_group).status());
+    const std::lock_guard lock(mutex_);
+    Group& group = groups_[state_group];
+    if (group.container == nullptr) group.container = make_container();
+    group.is_kept = true;
+    container = group.container;
+  }
+  resources::Manager& manager = container->manager;
+  for (resources::Replica::Taken& one : values) {
+    if (one.table != nullptr) {
+      const auto found =
+          manager.find_or_create<resources::Table>(one.name, [&] { return std::move(one.table); });
+      SR_RETURN_IF_ERROR(found.status());
+      continue;
+    }
+    resources::VariableDef def = {
+        .name = one.name, .dtype = one.value.dtype(), .shape = one.value.shape()};
+    // Where it was, which is where its slots are.
+    auto owner = std::make_shared<resources::Owner>(lanes_, one.lane % options_.lanes);
+    SR_ASSIGN_OR_RETURN(auto made, resources::Variable::make(std::move(def), std::move(owner)));
+    SR_RETURN_IF_ERROR(made->take(std::move(one.value)));
+    *made->changes_made() = std::move(one.made);
+    SR_RETURN_IF_ERROR(
+        manager.find_or_create<resources::Variable>(one.name, [&] { return made; }).status());
+  }
+  return {};
+}
+
+void TaskPrograms::stop_keeping_groups() {
+  std::vector<std::shared_ptr<Container>> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = groups_.begin(); it != groups_.end();) {
+      Group& group = it->second;
+      if (!std::exchange(group.is_kept, false) || group.sessions > 0) {
+        ++it;
+        continue;
+      }
+      group.container->ended.store(true, std::memory_order_release);
+      ended.push_back(std::move(group.container));
+      it = groups_.erase(it);
+    }
+  }
+  for (const auto& container : ended) container->manager.clear();
 }
 
 void TaskPrograms::forget_unused() {

@@ -17,6 +17,7 @@
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/push_counts.h"
 #include "sidereal/resources/pushers.h"
+#include "sidereal/resources/replica.h"
 #include "sidereal/resources/variable.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/step_state.h"
@@ -83,6 +84,13 @@ class TaskPrograms {
   /// That of the sessions that share their state, or of a group: see ChangesWanted. kNotFound, and
   /// kFailedPrecondition where there are several.
   [[nodiscard]] Result<std::shared_ptr<Container>> container(const std::string& state_group) const;
+  /// Sessions are not opened, and no container is found, but kUnavailable for `why`; ok: they are.
+  void hold_off(Status why);
+  /// Of groups that have sessions, or wait for them.
+  [[nodiscard]] std::vector<std::string> groups() const;
+  /// Those of Task.
+  Status fill(const std::string& state_group, std::vector<resources::Replica::Taken> values);
+  void stop_keeping_groups();
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
   /// What all sessions have by name.
@@ -119,6 +127,7 @@ class TaskPrograms {
   struct Group {
     std::shared_ptr<Container> container;
     int64_t sessions = 0;
+    bool is_kept = false;  ///< Without sessions too.
   };
 
   [[nodiscard]] std::shared_ptr<Container> make_container() const;
@@ -154,6 +163,7 @@ class TaskPrograms {
   mutable std::mutex mutex_;
   std::map<uint64_t, Session> sessions_;
   std::map<std::string, Group> groups_;
+  Status held_off_;
   std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 
   std::mutex counting_mutex_;  // So long no number of `pushers_` becomes another worker's.

@@ -3,8 +3,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "sidereal/base/event_log.h"
@@ -40,6 +42,7 @@ class FollowStream final
   void refused() override { ++*bad_requests_; }
   void hung_up() override;
   void tell_of_cut();
+  void add_groups(session::v1::FollowReply* reply);
   void tell_in_sync();
   [[nodiscard]] base::EventSource source() const;
   void cancelled() override { hung_up(); }
@@ -59,6 +62,8 @@ class FollowStream final
   /// For its events.
   const std::string peer_;
   int lane_ = 0;
+  bool tells_groups_ = false;
+  std::optional<std::chrono::steady_clock::time_point> groups_told_;  // By the lane.
   Status cut_off_;           // Why it was, until that is told.
   bool is_standby_ = false;  // In sync, and it was not told that it is no more.
   bool has_told_in_sync_ = false;

@@ -48,10 +48,13 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   [[nodiscard]] bool was_whole() const { return was_whole_.load(std::memory_order_acquire); }
   /// For what it says may be called beside its apply().
   [[nodiscard]] const resources::Replica& replica() const { return replica_; }
+  [[nodiscard]] std::vector<std::string> groups() const;
+  static std::unique_ptr<Held> hold(const std::shared_ptr<Task>& task, uint64_t life);
   Status copy_to(const Choose& choose, std::map<std::string, tensor::Tensor>* values) const;
 
  private:
   class Call;
+  class HeldTask;
   struct Lane {
     std::shared_ptr<Call> call = nullptr;
     std::chrono::steady_clock::time_point again = {};  ///< Not opened before.
@@ -100,7 +103,11 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   Status status_;            // What broke,
   bool is_mended_ = false;   // and whether something has come since.
   uint64_t wanted_mark_ = 0;
-  size_t open_ = 0;  // Calls.
+  size_t open_ = 0;           // Calls.
+  int holders_ = 0;           // Nothing is followed while there are any.
+  uint64_t life_ = 0;         // The start of the task that was followed last.
+  uint64_t fenced_life_ = 0;  // It is followed no more; 0: none.
+  std::vector<std::string> groups_;
 };
 
 }  // namespace sidereal::service
