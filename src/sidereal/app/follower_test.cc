@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/processes.h"
+#include "sidereal/resources/replica.h"
 
 namespace sidereal::app {
 namespace {
@@ -41,6 +43,32 @@ TEST(Followers, wait_for_a_table_without_asking_for_it_all_the_time) {
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_THAT(base::message_of(status), HasSubstr("'table'"));
   EXPECT_LE(asked, 30) << "ten times a second are enough";
+}
+
+TEST(Followers, hold_a_copy_for_another_start_and_follow_the_first_no_more) {
+  const TestCluster cluster(1);
+  const std::string target = cluster.target();
+  auto made = service::Follower::create(
+      {{.task = "/job:w/replica:0/task:0", .address = target.substr(target.find("//") + 2)}},
+      cluster.options().security, {.cut = milliseconds(1), .is_synchronous = true});
+  ASSERT_TRUE(made.ok()) << made.status();
+  service::Follower& follower = **made;
+  ASSERT_TRUE(follower.wait_until_current(milliseconds(60'000)).ok());
+  EXPECT_TRUE(follower.tasks()[0].is_in_sync);
+  {
+    const auto held = follower.hold(/*life=*/1);
+    EXPECT_TRUE(held->is_whole());
+    resources::Replica copy(1 << 20);
+    while (const std::optional<std::string> piece = held->next(1 << 10)) {
+      EXPECT_TRUE(copy.apply(*piece).ok());
+    }
+    EXPECT_TRUE(copy.position(0).has_value());
+    EXPECT_FALSE(follower.tasks()[0].is_in_sync);
+  }
+  // It asks again, and finds the same start.
+  EXPECT_TRUE(
+      eventually([&] { return follower.tasks()[0].status.code() == StatusCode::kAborted; }, 60));
+  EXPECT_FALSE(follower.tasks()[0].is_in_sync);
 }
 
 }  // namespace

@@ -114,6 +114,7 @@ class LocalCluster final : public Cluster {
     SR_RETURN_IF_ERROR(options_.in_process ? start_servers() : start_processes());
     SR_RETURN_IF_ERROR(spec_.add_job("ps", ps_));
     SR_RETURN_IF_ERROR(spec_.add_job("worker", worker_));
+    if (options_.replicas > 1) SR_RETURN_IF_ERROR(tell_cluster());
     announcement_ = announce_cluster(spec_, security_.secret);
     return options_.restarts && !options_.in_process ? supervise() : Status();
   }
@@ -253,6 +254,16 @@ class LocalCluster final : public Cluster {
       SR_ASSIGN_OR_RETURN(std::string address,
                           processes_[i]->read_report(options_.start_deadline_s));
       tasks[i].addresses->push_back(std::move(address));
+    }
+    return {};
+  }
+
+  /// Each ps: it keeps standbys of others as soon as it knows them.
+  Status tell_cluster() {
+    for (size_t i = 0; i < ps_.size(); ++i) {
+      const auto told = service::Session::create(target("ps", static_cast<int>(i)), ir::Graph(),
+                                                 session_options());
+      SR_RETURN_IF_ERROR(told.status());
     }
     return {};
   }

@@ -257,6 +257,66 @@ TEST_P(SupervisedCluster, starts_nothing_again_when_it_stops) {
   EXPECT_TRUE(is_gone(pid));
 }
 
+/// A variable of ps 1.
+class CountOnPs1 : public Model {
+ public:
+  CountOnPs1() {
+    const ir::AttrMap of_floats = {{"dtype", tensor::DType::kFloat32}, {"shape", Shape{2}}};
+    ir::AttrMap attrs = of_floats;
+    attrs["shared_name"] = std::string("count");
+    const std::string ps = "/job:ps/task:1";
+    const ir::Output count = add("Variable", {}, attrs, "count", ps);
+    add("VariableAssign", {count, constant({0, 0}, "", ps)}, {}, "init", ps);
+    add("VariableAssignAdd", {count, constant({1, 2}, "", ps)}, {}, "push", ps);
+    add("VariableRead", {count}, of_floats, "pull", ps);
+  }
+};
+
+TEST_P(SupervisedCluster, has_what_a_killed_ps_had_with_replicas) {
+  cluster_ = nullptr;
+  auto made = start_local_cluster({.ps = 2,
+                                   .ps_lanes = 2,
+                                   .protocol = GetParam(),
+                                   .restarts = true,
+                                   .replicas = 2,
+                                   .silence_s = silence_s()});
+  ASSERT_TRUE(made.ok()) << made.status();
+  cluster_ = *std::move(made);
+  service::SessionOptions options = cluster_->session_options();
+  options.connect_timeout = std::chrono::seconds(60);
+  const CountOnPs1 model;
+  const std::string target = cluster_->target("worker", 0);
+  {
+    auto session = service::Session::create(target, model.graph(), options);
+    ASSERT_TRUE(session.ok()) << session.status();
+    ASSERT_TRUE((*session)->run({}, {}, {"init"}).ok());
+    const auto client = service::StatusClient::create(cluster_->spec(), cluster_->security());
+    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_TRUE(eventually(
+        [&] {
+          int64_t streams = 0;
+          for (const service::TaskReport& task : (*client)->ask(std::chrono::seconds(60), "ps")) {
+            if (task.task == kPs1) streams = task.figures.value("sidereal_standbys");
+          }
+          return streams == 2;
+        },
+        60));
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE((*session)->run({}, {}, {"push"}).ok());
+  }
+  ASSERT_EQ(kill(pid_of_ps1(), SIGKILL), 0);
+  auto session = service::Session::create(target, model.graph(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto got = (*session)->run({}, {"pull"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(floats((*got)[0]), ElementsAre(5, 10));
+}
+
+TEST(LocalClusterOptions, with_more_replicas_than_ps_are_refused) {
+  const Status status = start_local_cluster({.ps = 2, .replicas = 3}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(status), HasSubstr("from 1 to the number of ps, which is 2"));
+}
+
 TEST(RemoteCluster, says_what_a_session_to_its_tasks_needs) {
   cluster::ClusterSpec spec;
   ASSERT_TRUE(spec.add_job("ps", std::vector<std::string>{"a:1", "b:2"}).ok());

@@ -112,6 +112,16 @@ TEST(ServerSettings, give_a_ps_that_is_called_half_of_the_processors) {
   EXPECT_EQ(complete("worker", {}, {})->lanes, 1);
 }
 
+TEST(ServerSettings, of_a_ps_say_how_many_replicas_there_are) {
+  const Variables two = {{"PS_REPLICAS", "2"}};
+  EXPECT_EQ(complete("ps", {}, {})->data.replicas, 1);
+  EXPECT_EQ(complete("ps", {}, two, cluster::Protocol::kGrpc)->data.replicas, 2);
+  EXPECT_EQ(complete("ps", {.replicas = 3}, two)->data.replicas, 3);
+  EXPECT_EQ(complete("worker", {}, two)->data.replicas, 1);
+  EXPECT_THAT(error_of({{"PS_REPLICAS", "0"}}),
+              HasSubstr("PS_REPLICAS is '0'; it must be a whole number from 1"));
+}
+
 TEST(ServerSettings, that_cannot_be_are_named_with_what_can) {
   EXPECT_EQ(error_of({{"PS_ENABLE_POLLING", "yes"}}),
             "PS_ENABLE_POLLING is 'yes'; it must be true, false, 1 or 0");
