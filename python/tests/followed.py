@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from typing import Any
 
@@ -44,6 +46,14 @@ class Cluster:
 
     def start_ps(self, task: int) -> None:
         self._ps[task] = self._serve("ps", task)
+
+    def pause_ps(self, task: int) -> None:
+        """It does nothing any more when this returns."""
+        self._ps[task].send_signal(signal.SIGSTOP)
+        os.waitpid(self._ps[task].pid, os.WUNTRACED)
+
+    def resume_ps(self, task: int) -> None:
+        self._ps[task].send_signal(signal.SIGCONT)
 
     def kill_ps(self, task: int) -> None:
         self._ps[task].kill()

@@ -7,6 +7,8 @@ import logging
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -40,37 +42,42 @@ def wait_until_in_sync(target: str, *, streams: int, copies: int = 1) -> None:
         assert time.monotonic() < end, found
 
 
-def workers_of(cluster: Cluster, seed: int) -> list[Counting]:
+def workers_of(cluster: Cluster, seed: int, others: int = 1) -> list[Counting]:
     workers = [Counting(cluster.target, seed + i, PS) for i in range(WORKERS)]
     workers[0].session.run(workers[0].initialize)
-    wait_until_in_sync(cluster.target, streams=2)
+    wait_until_in_sync(cluster.target, streams=2 * others, copies=others)
     return workers
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "grpc++", "star_server"])
-def test_no_push_that_was_answered_is_lost_or_made_twice(protocol: str) -> None:
-    random = np.random.default_rng(sum(map(ord, protocol)))
-    with Cluster(protocol, ps=PS, replicas=2) as cluster:
-        workers = workers_of(cluster, 1)
+@pytest.mark.parametrize(
+    ("protocol", "others"), [("grpc", 1), ("grpc++", 2), ("star_server", 1), ("star_server", 2)]
+)
+def test_no_push_that_was_answered_is_lost_or_made_twice(protocol: str, others: int) -> None:
+    random = np.random.default_rng(sum(map(ord, protocol)) + others)
+    in_sync = {"streams": 2 * others, "copies": others}
+    with Cluster(protocol, ps=PS, replicas=1 + others) as cluster:
+        workers = workers_of(cluster, 1, others)
         for _ in range(KILLS):
             threads = [threading.Thread(target=worker.run) for worker in workers]
             for thread in threads:
                 thread.start()
             for _ in range(random.integers(1, 60)):
                 assert workers[0].many.acquire(timeout=PATIENCE_S)
-            killed = int(random.integers(PS))
-            cluster.kill_ps(killed)
+            killed = random.permutation(PS)[:others].tolist()
+            for task in killed:
+                cluster.kill_ps(task)
             for thread in threads:
                 thread.join(PATIENCE_S)
                 assert not thread.is_alive()
-            cluster.start_ps(killed)
+            for task in killed:
+                cluster.start_ps(task)
             for worker in workers:
                 worker.close()
                 worker.connect()
             counts = workers[0].now()
             assert (counts >= sum(worker.answered for worker in workers)).all()
             assert (counts <= sum(worker.sent for worker in workers)).all()
-            wait_until_in_sync(cluster.target, streams=2)
+            wait_until_in_sync(cluster.target, **in_sync)
         assert sum(worker.answered.sum() for worker in workers) > 0
         # Nothing changes now: each copy is what it is of.
         for task in range(PS):
@@ -79,7 +86,7 @@ def test_no_push_that_was_answered_is_lost_or_made_twice(protocol: str) -> None:
             workers[0].close()
             workers[0].connect()
             assert (workers[0].now() == before).all()
-            wait_until_in_sync(cluster.target, streams=2)
+            wait_until_in_sync(cluster.target, **in_sync)
 
 
 def test_one_that_is_lost_with_its_standby_begins_with_nothing(tmp_path: Path) -> None:
@@ -99,26 +106,53 @@ def test_one_that_is_lost_with_its_standby_begins_with_nothing(tmp_path: Path) -
         assert (worker.now()[1] == 1).all()
 
 
+@contextmanager
+def counting_on_ps1(cluster: Cluster, folder: Path) -> Iterator[Callable[[], int]]:
+    """A monitored session: a call adds one to the global step, which is on ps 1."""
+    with tf.device("/job:ps/task:1"):
+        step = tf.train.get_or_create_global_step()
+    add = tf.assign_add(step, 1)
+    with tf.train.MonitoredTrainingSession(
+        cluster.target, True, str(folder), save_checkpoint_secs=None,
+        save_checkpoint_steps=10_000, on_ps_loss="restore",
+    ) as session:  # fmt: skip
+        wait_until_in_sync(cluster.target, streams=2)
+        yield lambda: int(session.run(add))
+
+
+def line_of(caplog: pytest.LogCaptureFixture) -> str:
+    (line,) = [one.message for one in caplog.records if "was lost and is back" in one.message]
+    return line
+
+
 def test_a_monitored_session_says_that_nothing_was_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Cluster("star_server", ps=PS, replicas=2) as cluster:
-        with tf.device("/job:ps/task:1"):
-            step = tf.train.get_or_create_global_step()
-        add = tf.assign_add(step, 1)
-        with tf.train.MonitoredTrainingSession(
-            cluster.target, True, str(tmp_path), save_checkpoint_secs=None,
-            save_checkpoint_steps=10_000, on_ps_loss="restore",
-        ) as session:  # fmt: skip
-            wait_until_in_sync(cluster.target, streams=2)
-            for expected in range(1, 8):
-                assert session.run(add) == expected
+        with counting_on_ps1(cluster, tmp_path) as add:
+            assert [add() for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
             with caplog.at_level(logging.WARNING):
                 cluster.restart_ps(1)
-                assert session.run(add) in (8, 9)
-    (line,) = [one.message for one in caplog.records if "was lost and is back" in one.message]
-    assert "from its standby /job:ps/replica:0/task:2 in" in line
-    assert line.endswith("; no push was lost")
+                assert add() == 8
+    assert "from its standby /job:ps/replica:0/task:2 in" in line_of(caplog)
+    assert line_of(caplog).endswith("; no push was lost")
+
+
+def test_what_a_standby_has_missed_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Cluster("star_server", ps=PS, replicas=2) as cluster:
+        with counting_on_ps1(cluster, tmp_path) as add:
+            assert [add() for _ in range(3)] == [1, 2, 3]
+            cluster.pause_ps(2)
+            assert [add() for _ in range(4)] == [4, 5, 6, 7]
+            cluster.kill_ps(1)
+            cluster.resume_ps(2)
+            cluster.start_ps(1)
+            with caplog.at_level(logging.WARNING):
+                now = add()
+    assert now in (4, 5), "it had what was sent before it was let go"
+    assert line_of(caplog).endswith(f"; lost is what the standby did not have: {8 - now} pushes")
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
