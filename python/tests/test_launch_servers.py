@@ -132,6 +132,69 @@ def test_a_ps_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
     assert "ps 0 is lost (killed by signal 9 (SIGKILL)) and was started again" in errors
 
 
+#: The worker counts on ps 0 when that has a standby, and reads what it has in another life.
+STANDBYS = """
+import os
+import sys
+import sidereal as sr
+from sidereal import v1 as tf
+
+sys.path.insert(0, sys.argv[1])
+from leftovers import tasks_of
+
+resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
+server = sr.train.Server(resolver.cluster_spec(), resolver.task_type, resolver.task_id)
+if resolver.task_type == "ps":
+    print("pid", os.getpid(), flush=True)
+    server.join()
+with tf.device("/job:ps/task:0"):
+    total = tf.Variable(0.0, name="total")
+    add = total.assign_add(1.0)
+with tf.Session(server.target) as session:
+    session.run(total.initializer)
+    streams = None
+    while streams != 1:
+        (ps,) = [one for one in tasks_of(server.target) if "/job:ps/replica:0/task:0" in one["task"]]
+        streams = ps.get("figures", {}).get("sidereal_standbys")
+    for _ in range(5):
+        session.run(add)
+    print("counted", flush=True)
+    try:
+        while True:
+            session.run(total)
+    except (sr.errors.AbortedError, sr.errors.UnavailableError):
+        pass
+with tf.Session(server.target) as session:
+    print("total", session.run(total), flush=True)
+"""
+
+
+def test_a_ps_with_replicas_has_what_it_had(tmp_path: Path) -> None:
+    script = tmp_path / "task.py"
+    script.write_text(STANDBYS)
+    command = [sys.executable, "-m", "sidereal", "launch", "--on-ps-loss", "restore"]
+    with subprocess.Popen(
+        [*command, "--ps", "2", "--workers", "1", "--replicas", "2", str(script),
+         str(Path(__file__).parent)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as launched:  # fmt: skip
+        assert launched.stdout is not None
+        deadline = threading.Timer(PATIENCE_S, launched.kill)
+        deadline.start()
+        pids, totals = [], []
+        for line in launched.stdout:
+            if line.startswith("[ps 0] pid "):
+                pids.append(int(line.split()[-1]))
+            if line == "[worker 0] counted\n":
+                os.kill(pids[0], signal.SIGKILL)
+            if line.startswith("[worker 0] total "):
+                totals.append(float(line.split()[-1]))
+        deadline.cancel()
+        _, errors = launched.communicate(timeout=PATIENCE_S)
+    assert launched.returncode == 0, errors
+    assert totals == [5.0] and len(pids) == 2, errors
+
+
 def test_a_local_server_and_its_sessions_take_the_secret_of_the_environment() -> None:
     code = (
         "import sidereal as sr; from sidereal import v1 as tf\n"
