@@ -154,7 +154,8 @@ with tf.Session(server.target) as session:
     session.run(total.initializer)
     streams = None
     while streams != 1:
-        (ps,) = [one for one in tasks_of(server.target) if "/job:ps/replica:0/task:0" in one["task"]]
+        found = {one["task"]: one for one in tasks_of(server.target)}
+        ps = found["/job:ps/replica:0/task:0"]
         streams = ps.get("figures", {}).get("sidereal_standbys")
     for _ in range(5):
         session.run(add)
