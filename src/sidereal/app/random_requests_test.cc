@@ -182,6 +182,10 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
   follow[1].set_taken(10);
   v1::RecvTensorsRequest receive;
   for (int i = 0; i < 3; ++i) receive.add_keys()->set_edge(i);
+  v1::TakeCopyRequest copy;
+  copy.set_version(service::kSessionVersion);
+  copy.set_task(server_->task());
+  copy.set_life(1);
   for (int i = 0; i < 1000; ++i) {
     grpc::ClientContext attaching;
     say(&attaching, worker_->Attach(&attaching), attach);
@@ -192,6 +196,12 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
     grpc::ClientContext receiving;
     receiving.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(2));
     static_cast<void>(worker_->RecvTensors(&receiving, mutate_.changed(receive))->Finish());
+    grpc::ClientContext copying;
+    copying.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    const auto taking = worker_->TakeCopy(&copying, mutate_.changed(copy));
+    for (v1::TakeCopyReply reply; taking->Read(&reply);) {
+    }
+    static_cast<void>(taking->Finish());
   }
   // It goes on.
   auto session = service::Session::create(server_->target(), model_.graph(), patient());
