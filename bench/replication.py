@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What it costs that no push is lost: of servers with a synchronous standby, and of closures whose
-changes are made once.
+changes are made once; and how long a server with a standby is away that is killed.
 
 A program pushes rows to a table of one ps: one push after the other, for how long each takes, and
 eight at once, for the rate; with no reader of its changes, with a follower that is not waited for,
 and with a synchronous standby. Beside it Redis (Debian's redis-server) is given as many bytes,
 alone and with a replica that has them before the answer (WAIT 1). Standby, server and pusher share
-the processors. A coordinator's closures run with and without effectively_once.
+the processors. A coordinator's closures run with and without effectively_once. Two ps that are
+standbys of each other (replicas=2) are killed in turn and started again, while one program pushes.
 `./dev setup --peers` installs Redis; without it ours is measured alone.
 """
 
@@ -33,6 +34,7 @@ import numpy as np
 import sidereal as sr
 import sidereal.v1 as tf
 from _closures import Closures
+from _failover import away_seconds
 from common import (
     BIN,
     Child,
@@ -290,6 +292,20 @@ def once_rows(protocol: str, arguments: argparse.Namespace, quiet: Quiet) -> lis
     }]  # fmt: skip
 
 
+def away_rows(protocol: str, kills: int) -> list[dict[str, Any]]:
+    """From SIGKILL to the answer to the next push."""
+    times = [1e3 * seconds for seconds in away_seconds(protocol, kills, ROWS, PUSHED)]
+    found = {"p50": np.percentile(times, 50), "p99": np.percentile(times, 99), "worst": max(times)}
+    return [
+        {
+            "case": f"{protocol}, a ps is killed, {what} of {kills}", "side": protocol,
+            "reader": "away", "kind": "kill", "what": what, "ours": float(value), "peer": None,
+            "unit": "ms", "ratio": None, "least": min(times), "most": max(times),
+        }
+        for what, value in found.items()
+    ]  # fmt: skip
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     conditions = (
         f"Pushes of {PUSHED} rows of {DIM} floats. Medians of {arguments.rounds} windows of"
@@ -314,6 +330,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                     side.close()
     for protocol in arguments.only:
         rows += show(once_rows(protocol, arguments, quiet))
+    for protocol in arguments.only if arguments.kills else ():
+        rows += show(away_rows(protocol, arguments.kills))
     if not peers:
         print("no redis-server: ./dev setup --peers installs it")
     print("\n" + quiet.summary())
@@ -324,7 +342,8 @@ def show(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         spread = f"[{row['least']:.4g}-{row['most']:.4g}]"
         print(f"  {row['case']:66s} {row['ours']:9.4g} {row['unit']:16s} {spread:>18s}"
-              f" {row['ratio']:6.2f}", flush=True)  # fmt: skip
+              f" {'' if row['ratio'] is None else format(row['ratio'], '.2f'):>6s}",
+              flush=True)  # fmt: skip
     return rows
 
 
@@ -346,8 +365,16 @@ def document(report: dict[str, Any]) -> str:
         if row["reader"] == "once"
     ]
     heads = ["closures/s", "without", "with effectively_once", "times without"]
+    away = {(row["side"], row["what"]): row for row in report["rows"] if row["reader"] == "away"}
+    sides = dict.fromkeys(side for side, _ in away)
+    lost = [
+        [side, *(f"{away[side, what]['ours']:,.0f}" for what in ("p50", "p99", "worst"))]
+        for side in sides
+    ]
+    from_kill = ["ms from SIGKILL to the next answer", "p50", "p99", "worst"]
     words = textwrap.fill(f"{report['conditions']} {report['quiet']}.", 100)
-    return f"{words}\n\n{table(head, cells)}\n{table(heads, once)}"
+    tables = [table(head, cells), table(heads, once), *([table(from_kill, lost)] if lost else [])]
+    return "\n".join([f"{words}\n", *tables])
 
 
 def write(report: dict[str, Any], path: Path) -> None:
@@ -363,6 +390,7 @@ def main() -> int:
                         default=["grpc", "grpc++", "star_server"])  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
+    parser.add_argument("--kills", type=int, default=30, help="of parameter servers, by protocol")
     parser.add_argument("--noisy-max", type=int, default=40,
                         help="disturbed windows measured again at most")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="one short window: does it work?")
@@ -376,6 +404,7 @@ def main() -> int:
         return 0
     if arguments.quick:
         arguments.rounds, arguments.seconds, arguments.noisy_max = 1, 0.1, 0
+        arguments.kills = 2
     make_report(arguments, measure, write)
     return 0
 

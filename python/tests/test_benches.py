@@ -144,6 +144,7 @@ def test_the_bench_of_replication_pushes_with_each_reader(tmp_path: Path) -> Non
             for reader in ("alone", "follower", "standby")
         ),
         ("closures", "per_s", "once"),
+        *(("kill", what, "away") for what in ("p50", "p99", "worst")),
     ]  # fmt: skip
 
 
