@@ -14,9 +14,9 @@
 
 #include "sidereal/base/event_log.h"
 #include "sidereal/base/status.h"
-#include "sidereal/resources/push_counts.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/follower.h"
+#include "sidereal/service/taken_copy.h"
 #include "sidereal/task/task.h"
 
 namespace grpc {
@@ -39,16 +39,6 @@ struct StandbysOptions {
   std::shared_ptr<KnownCluster> cluster;
   std::shared_ptr<const security::Credentials> credentials;
   base::EventSource source;
-};
-
-/// What a task has from the standby of another start of it. Value type.
-struct TakenCopy {
-  std::string from;  ///< The task that had it.
-  double seconds = 0;
-  int64_t bytes = 0;
-  int64_t variables = 0;
-  int64_t rows = 0;  ///< Of all these; a scalar is one.
-  std::vector<resources::PushedSoFar> pushed = {};
 };
 
 /// The synchronous standbys of other tasks of the job that are in this process; and what this task

@@ -15,7 +15,7 @@
 #include "sidereal/resources/push_counts.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/job.h"
-#include "sidereal/service/standbys.h"
+#include "sidereal/service/taken_copy.h"
 
 namespace sidereal::service {
 
