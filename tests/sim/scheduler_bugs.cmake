@@ -7,16 +7,10 @@ file(READ ${scheduler_source} scheduler_text)
 set(scheduler_bug_sources)
 set(scheduler_bugs)
 
+include(planted_bugs.cmake)
 function(plant name text becomes)
-  string(REPLACE "${text}" "" without "${scheduler_text}")
-  string(LENGTH "${scheduler_text}" before)
-  string(LENGTH "${without}" after)
-  string(LENGTH "${text}" length)
-  math(EXPR rest "${before} - ${after} - ${length}")
-  if(NOT rest EQUAL 0)
-    message(FATAL_ERROR "scheduler_bugs.cmake: ${name}: scheduler.cc does not have once: ${text}")
-  endif()
-  string(REPLACE "${text}" "${becomes}" planted "${scheduler_text}")
+  set(planted "${scheduler_text}")
+  replace_once(planted "${text}" "${becomes}" scheduler_bugs.cmake ${name})
   set(bug_file ${CMAKE_CURRENT_BINARY_DIR}/scheduler_${name}.cc)
   file(
     CONFIGURE
@@ -57,7 +51,7 @@ plant(never_forgets_failures "now_ns_ - tries->front() > options_.failure_window
 plant(runs_one_too_many
       "worker.running.size() < static_cast"
       "worker.running.size() <= static_cast")
-plant(lets_the_fast_run_away "can_run(one) && !staleness_.may_begin(worker)" "false")
+plant(lets_the_fast_run_away "!staleness_.may_begin(worker)" "false")
 plant(forgets_who_waits "free_.insert(free_.begin(), ahead.begin(), ahead.end());" "")
 plant(waits_for_the_lost "  staleness_.lost(worker);\n" "")
 plant(misses_nothing "    staleness_.ended(worker);\n" "    staleness_.lost(worker);\n")

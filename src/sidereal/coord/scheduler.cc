@@ -281,17 +281,20 @@ void Scheduler::offer(int worker) {
 
 void Scheduler::dispatch() {
   const bool was_full = is_full();
-  std::deque<int> ahead;  // They wait for closures of others.
+  std::vector<int> ahead;  // They wait for closures of others.
   while (!queue_.empty() && !free_.empty()) {
     const int worker = free_.front();
     free_.pop_front();
     Worker& one = workers_[static_cast<size_t>(worker)];
-    if (can_run(one) && !staleness_.may_begin(worker)) {
+    if (!can_run(one)) {
+      one.is_free = false;
+      continue;
+    }
+    if (!staleness_.may_begin(worker)) {
       ahead.push_back(worker);
       continue;
     }
     one.is_free = false;
-    if (!can_run(one)) continue;
     const ClosureId id = queue_.front();
     queue_.pop_front();
     start(worker, id);
