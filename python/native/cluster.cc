@@ -50,6 +50,12 @@ std::vector<Bucket> buckets_of(const metrics::HistogramSnapshot& seen) {
   return out;
 }
 
+std::vector<service::TaskReport> ask(service::StatusClient& self, double limit_s,
+                                     const std::string& job) {
+  const nb::gil_scoped_release release;
+  return self.ask(milliseconds_of(limit_s), job);
+}
+
 void bind_status(nb::module_& m) {
   using service::StatusClient;
   nb::class_<StatusClient>(m, "StatusClient", "Asks the tasks of a cluster for their figures.")
@@ -99,11 +105,7 @@ void bind_status(nb::module_& m) {
       .def(
           "pushed",
           [](StatusClient& self, double limit_s, const std::string& job) {
-            std::vector<service::TaskReport> reports;
-            {
-              const nb::gil_scoped_release release;
-              reports = self.ask(milliseconds_of(limit_s), job);
-            }
+            const std::vector<service::TaskReport> reports = ask(self, limit_s, job);
             using OfTable = std::tuple<std::string, int64_t, int64_t>;
             std::map<std::string, std::vector<OfTable>> held;
             for (service::Unsaved& each : service::unsaved_of(reports)) {
@@ -130,11 +132,7 @@ void bind_status(nb::module_& m) {
       .def(
           "taken",
           [](StatusClient& self, double limit_s, const std::string& job) {
-            std::vector<service::TaskReport> reports;
-            {
-              const nb::gil_scoped_release release;
-              reports = self.ask(milliseconds_of(limit_s), job);
-            }
+            const std::vector<service::TaskReport> reports = ask(self, limit_s, job);
             using OfLane = std::tuple<uint64_t, int64_t, int64_t>;
             std::vector<std::tuple<std::string, uint64_t, std::string, double, int64_t, int64_t,
                                    int64_t, std::vector<OfLane>>>

@@ -119,27 +119,22 @@ class RestoredTask:
 
     def say(self) -> None:
         """One line of the log, which is seen unless it is turned off, and its events."""
-        if self.standby:
-            _events.emit(
-                "standby_taken", str(self), level=logging.WARNING, task=self.task,
-                standby=self.standby, variables=len(self.variables), rows=self.rows,
-                bytes=self.bytes, seconds=round(self.seconds, 3),
-            )  # fmt: skip
-        else:
-            self._say_restored()
+        event, source = (
+            ("standby_taken", {"standby": self.standby})
+            if self.standby
+            else ("restore_done", {"prefix": self.prefix})
+        )
+        _events.emit(
+            event, str(self), level=logging.WARNING, task=self.task, **source,
+            variables=len(self.variables), rows=self.rows, bytes=self.bytes,
+            seconds=round(self.seconds, 3),
+        )  # fmt: skip
         pushed = self.pushed
         if self.standby and (pushed is None or not pushed.pushes):
             return
         _events.emit(
             "pushes_lost", task=self.task, pushes=self.lost_pushes, rows=self.lost_rows,
             is_exact=None if pushed is None else pushed.is_exact, steps=self.lost_steps,
-        )  # fmt: skip
-
-    def _say_restored(self) -> None:
-        _events.emit(
-            "restore_done", str(self), level=logging.WARNING, task=self.task, prefix=self.prefix,
-            variables=len(self.variables), rows=self.rows, bytes=self.bytes,
-            seconds=round(self.seconds, 3),
         )  # fmt: skip
 
 

@@ -70,10 +70,10 @@ def test_launched_servers_work_together_and_refuse_nonmembers(tmp_path: Path) ->
     assert nonmembers == ["[worker 0] nonmember UnauthenticatedError"]
 
 
-#: The worker runs steps at the ps until one fails, and then another one in a new session. It
-#: speaks when the launcher has surely asked the ps, which it does every second.
-HANGING = """
+#: What tasks begin with: a server each, of which a ps says its process and does nothing else.
+SERVING = """
 import os
+import sys
 import time
 import sidereal as sr
 from sidereal import v1 as tf
@@ -83,6 +83,11 @@ server = sr.train.Server(resolver.cluster_spec(), resolver.task_type, resolver.t
 if resolver.task_type == "ps":
     print("pid", os.getpid(), flush=True)
     server.join()
+"""
+
+#: The worker runs steps at the ps until one fails, and then another one in a new session. It
+#: speaks when the launcher has surely asked the ps, which it does every second.
+HANGING = SERVING + """
 with tf.device("/job:ps/task:0"):
     number = tf.placeholder("float32", [])
     answer = tf.negative(number)
@@ -133,20 +138,10 @@ def test_a_ps_that_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
 
 
 #: The worker counts on ps 0 when that has a standby, and reads what it has in another life.
-STANDBYS = """
-import os
-import sys
-import sidereal as sr
-from sidereal import v1 as tf
-
+STANDBYS = SERVING + """
 sys.path.insert(0, sys.argv[1])
 from leftovers import tasks_of
 
-resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
-server = sr.train.Server(resolver.cluster_spec(), resolver.task_type, resolver.task_id)
-if resolver.task_type == "ps":
-    print("pid", os.getpid(), flush=True)
-    server.join()
 with tf.device("/job:ps/task:0"):
     total = tf.Variable(0.0, name="total")
     add = total.assign_add(1.0)

@@ -178,11 +178,13 @@ class SupervisedCluster : public ::testing::TestWithParam<cluster::Protocol> {
                                      .ps_lanes = 2,
                                      .protocol = GetParam(),
                                      .restarts = true,
+                                     .replicas = replicas(),
                                      .restarts_max = 1,
                                      .silence_s = silence_s()});
     ASSERT_TRUE(made.ok()) << made.status();
     cluster_ = *std::move(made);
   }
+  [[nodiscard]] virtual int replicas() const { return 1; }
   /// Longer than a loaded machine keeps a task that works from answering.
   [[nodiscard]] virtual double silence_s() const { return 60; }
   pid_t pid_of_ps1() { return pids_of(*cluster_)[kPs1]; }
@@ -272,16 +274,16 @@ class CountOnPs1 : public Model {
   }
 };
 
-TEST_P(SupervisedCluster, has_what_a_killed_ps_had_with_replicas) {
-  cluster_ = nullptr;
-  auto made = start_local_cluster({.ps = 2,
-                                   .ps_lanes = 2,
-                                   .protocol = GetParam(),
-                                   .restarts = true,
-                                   .replicas = 2,
-                                   .silence_s = silence_s()});
-  ASSERT_TRUE(made.ok()) << made.status();
-  cluster_ = *std::move(made);
+/// One whose ps are standbys of each other.
+class ClusterWithReplicas : public SupervisedCluster {
+ protected:
+  [[nodiscard]] int replicas() const override { return 2; }
+};
+INSTANTIATE_TEST_SUITE_P(Over, ClusterWithReplicas,
+                         ::testing::Values(cluster::Protocol::kGrpc,
+                                           cluster::Protocol::kStarServer));
+
+TEST_P(ClusterWithReplicas, has_what_a_killed_ps_had) {
   service::SessionOptions options = cluster_->session_options();
   options.connect_timeout = std::chrono::seconds(60);
   const CountOnPs1 model;
