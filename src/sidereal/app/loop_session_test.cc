@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "sidereal/app/testing/model.h"
@@ -325,6 +326,79 @@ TEST_P(LoopOfACluster, ends_when_it_is_cancelled_and_leaves_nothing) {
            figures.value("sidereal_task_steps_running") == 0;
   }));
   EXPECT_TRUE(session->run({}, {"now"}).ok());
+}
+
+/// Adds one to `n`, on task 1, in each step.
+class Counter : public Model {
+ public:
+  Counter() {
+    const ir::AttrMap number = {{"dtype", DType::kInt64}, {"shape", Shape()}};
+    ir::AttrMap attrs = number;
+    attrs["shared_name"] = std::string("n");
+    const ir::Output n = add("Variable", {}, attrs, "n", "/task:1");
+    const auto constant = [&](int64_t value) {
+      return add("Const", {}, {{"value", Tensor::scalar(value)}});
+    };
+    add("VariableAssign", {n, constant(0)}, {}, "init");
+    add("VariableRead", {n}, number, "now");
+    add("VariableAssignAdd", {n, constant(1)}, {}, "count");
+  }
+};
+
+int64_t count_of(service::Session* session) {
+  const auto now = session->run({}, {"now"});
+  EXPECT_TRUE(now.ok()) << now.status();
+  return now.ok() ? (*now)[0].data<const int64_t>()[0] : -1;
+}
+
+TEST_P(LoopOfACluster, tells_all_that_it_has_done_when_it_is_stopped) {
+  const Counter model;
+  const auto session = session_of(model.graph());
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  task::LoopOptions options;
+  options.targets = {"count"};
+  options.steps = 1'000'000'000;
+  options.lanes = 0;
+  options.steps_in_flight = 2;
+  int64_t heard = 0;
+  std::set<int32_t> ended;
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress& progress) {
+    heard = progress.steps;
+    EXPECT_FALSE(std::ranges::any_of(progress.positions, &task::LoopPosition::is_end));
+  };
+  observer.on_lane_end = [&](int32_t lane) { EXPECT_TRUE(ended.insert(lane).second); };
+  observer.stops = [&] { return heard > 0; };
+  const Status status = session->run_loop(options, observer).status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status;
+  EXPECT_EQ(ended.size(), static_cast<size_t>(GetParam().lanes));
+  // Steps that were cancelled may have counted.
+  const int64_t counted = count_of(session.get());
+  EXPECT_GE(counted, heard);
+  EXPECT_LE(counted, heard + GetParam().lanes * (options.steps_in_flight + 2));
+}
+
+TEST_P(LoopOfACluster, is_no_further_ahead_of_its_client_than_it_may_be) {
+  const Counter model;
+  const auto session = session_of(model.graph());
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  constexpr int64_t kAhead = 8;
+  task::LoopOptions options;
+  options.targets = {"count"};
+  options.steps = 200;
+  options.lanes = 0;
+  options.ahead_max = kAhead;
+  int64_t told = 0;
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress& progress) {
+    // What it is told now it has not heard of before this returns.
+    EXPECT_LE(count_of(session.get()), told + kAhead * GetParam().lanes);
+    told = progress.steps;
+  };
+  const auto looped = session->run_loop(options, observer);
+  ASSERT_TRUE(looped.ok()) << looped.status();
+  EXPECT_EQ(looped->progress.steps, 200);
+  EXPECT_EQ(count_of(session.get()), 200);
 }
 
 TEST_P(LoopOfACluster, ends_when_it_is_cancelled_while_its_data_is_opened) {

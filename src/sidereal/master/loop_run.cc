@@ -48,6 +48,7 @@ Status check_loop(const task::LoopOptions& options) {
   SR_RETURN_IF_ERROR(in_range("part_count", options.part_count, 1, kPartsMax));
   SR_RETURN_IF_ERROR(in_range("part_index", options.part_index, 0, options.part_count - 1));
   SR_RETURN_IF_ERROR(in_range("steps", options.steps, 0, kMost));
+  SR_RETURN_IF_ERROR(in_range("ahead_max", options.ahead_max, 0, kMost));
   SR_RETURN_IF_ERROR(in_range("steps_in_flight", options.steps_in_flight, 1, kStepsInFlightMax));
   SR_RETURN_IF_ERROR(in_range("lanes", options.lanes, 0, task::Task::kLanesMax));
   SR_RETURN_IF_ERROR(in_range("first_step", static_cast<int64_t>(options.first_step), 0, kMost));
@@ -192,6 +193,7 @@ task::TaskLoopOptions LoopRun::options_of(size_t index, size_t count, bool in_or
     out.constants.push_back(tensor::Tensor::scalar(options_.first_replica + i));
   }
   out.kept_columns = options_.kept_columns;
+  out.ahead_max = options_.ahead_max;
   out.steps_in_flight = options_.steps_in_flight;
   out.in_order = in_order;
   if (options_.steps > 0) out.steps_max = options_.steps / n + (i < options_.steps % n ? 1 : 0);
@@ -335,6 +337,21 @@ void LoopRun::cancel(const Status& why) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     tell(i, [why](task::TaskLoop* loop) { loop->cancel(why); });
   }
+}
+
+Status LoopRun::heard(const std::vector<int64_t>& steps) {
+  if (steps.empty()) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!started_ || steps.size() > lanes_.size()) {
+      return invalid_argument("steps of {} lanes of a loop that has fewer", steps.size());
+    }
+    if (missing_ == 0) return {};
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    tell(i, [heard = steps[i]](task::TaskLoop* loop) { loop->heard(heard); });
+  }
+  return {};
 }
 
 Status LoopRun::cancelled() {

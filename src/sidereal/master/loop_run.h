@@ -64,6 +64,8 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   void refuse(const Status& why);
   /// Ends it soon, unless it has ended.
   void cancel(const Status& why);
+  /// The client has heard of so many steps, by lane. kInvalidArgument for lanes that are not there.
+  Status heard(const std::vector<int64_t>& steps);
   /// What it was cancelled with.
   [[nodiscard]] Status cancelled();
   /// There is room again.

@@ -48,6 +48,7 @@ void LoopCall::start(v1::Master::Stub* stub, uint64_t session) {
 Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted) {
   std::unique_lock lock(state_mutex_);
   bool is_cancelled = false;
+  bool is_stopped = false;
   while (true) {
     changed_.wait_for(lock, task::kLook, [this] { return has_ended_ || !news_.empty(); });
     std::deque<News> news;
@@ -63,8 +64,30 @@ Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted
       is_cancelled = true;
       hang_up();
     }
+    if (!is_cancelled && !is_stopped && observer_.stops && observer_.stops()) {
+      is_stopped = true;
+      stop();
+    }
     lock.lock();
   }
+}
+
+/// Says how many steps of each lane the observer has heard of, where the loop waits for that.
+void LoopCall::say_heard(const std::vector<task::LoopPosition>& positions) {
+  if (options_.ahead_max == 0) return;
+  std::vector<int64_t> heard;
+  for (const task::LoopPosition& position : positions) heard.push_back(position.steps);
+  if (heard == heard_) return;
+  v1::LoopRequest request;
+  request.mutable_control()->mutable_heard()->Assign(heard.begin(), heard.end());
+  heard_ = std::move(heard);
+  put(std::move(request));
+}
+
+void LoopCall::stop() {
+  v1::LoopRequest request;
+  request.mutable_control()->set_stop(true);
+  put(std::move(request));
 }
 
 void LoopCall::tell(std::deque<News> news) {
@@ -86,6 +109,7 @@ void LoopCall::tell(std::deque<News> news) {
       for (task::LoopProgress& lane : lanes_) lane.passes.clear();
     }
     observer_.on_progress(total);
+    say_heard(total.positions);
   }
 }
 

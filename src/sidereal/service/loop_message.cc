@@ -32,6 +32,7 @@ void to_proto(const task::LoopOptions& options, v1::LoopHead* head) {
   head->set_part_count(options.part_count);
   head->set_part_each_lane(options.part_each_lane);
   head->set_steps(options.steps);
+  head->set_ahead_max(options.ahead_max);
   head->set_steps_in_flight(options.steps_in_flight);
   head->set_lanes(options.lanes);
   head->set_first_step(options.first_step);
@@ -81,6 +82,7 @@ Result<task::LoopOptions> from_proto(const v1::LoopHead& head) {
   out.part_count = head.part_count();
   out.part_each_lane = head.part_each_lane();
   out.steps = head.steps();
+  out.ahead_max = head.ahead_max();
   out.steps_in_flight = head.steps_in_flight();
   out.lanes = head.lanes();
   out.first_step = head.first_step();
@@ -125,6 +127,7 @@ void to_proto(int lane, const task::LoopProgress& progress,
   out->set_auc(progress.auc);
   out->set_pass(progress.positions.front().pass);
   out->set_pass_rows(progress.positions.front().rows);
+  out->set_is_end(progress.positions.front().is_end);
   for (const task::LoopPassMean& pass : progress.passes) {
     v1::LoopPassMean* const ended = out->add_passes();
     ended->set_pass(pass.pass);
@@ -173,7 +176,10 @@ void from_proto(const v1::LoopProgress& given, task::LoopProgress* out) {
   out->bytes_in = given.bytes_in();
   out->bytes_out = given.bytes_out();
   out->auc = given.auc();
-  out->positions = {{.steps = given.steps(), .pass = given.pass(), .rows = given.pass_rows()}};
+  out->positions = {{.steps = given.steps(),
+                     .pass = given.pass(),
+                     .rows = given.pass_rows(),
+                     .is_end = given.is_end()}};
   for (const v1::LoopPassMean& pass : given.passes()) {
     out->passes.push_back(
         {.lane = given.lane(), .pass = pass.pass(), .sum = pass.sum(), .steps = pass.steps()});

@@ -35,7 +35,21 @@ Status LoopStream::take(v1::LoopRequest* request) {
       --missing_;
     }
   }
+  if (request->has_control()) SR_RETURN_IF_ERROR(take_control(request->control()));
   return joiner_ && missing_ == 0 && !ran_ ? run() : Status();
+}
+
+Status LoopStream::take_control(const v1::LoopControl& control) {
+  if (!ran_) return base::invalid_argument("a word to a loop that has not begun");
+  std::shared_ptr<master::LoopRun> loop;
+  {
+    const std::lock_guard lock(loop_mutex_);
+    loop = loop_;
+  }
+  if (loop == nullptr) return {};  // It has ended.
+  SR_RETURN_IF_ERROR(loop->heard({control.heard().begin(), control.heard().end()}));
+  if (control.stop()) loop->cancel(base::cancelled("the client stopped the loop"));
+  return {};
 }
 
 Status LoopStream::begin(const v1::LoopHead& head) {

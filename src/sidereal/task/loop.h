@@ -75,6 +75,8 @@ struct LoopOptions {
   /// Steps at most, of all lanes together, which have the same number each, or one more; 0: until
   /// the data ends.
   int64_t steps = 0;
+  /// Steps that a lane may begin beyond those that the client has said to have heard of; 0: any.
+  int64_t ahead_max = 0;
   /// How many steps of a lane compute at once. With 1 each sees all that the one before it changed.
   int64_t steps_in_flight = 1;
   /// Lanes of the master's task, each with a part of the rows of its own; 0: all.
@@ -122,6 +124,8 @@ struct LoopPosition {
   int64_t steps = 0;
   int64_t pass = 0;  ///< Of the latest step's rows: those of `started` of its lane, then epochs.
   int64_t rows = 0;  ///< Of that pass, with those that were done before.
+  /// All that the lane had to read is read, and its steps have ended.
+  bool is_end = false;
 };
 
 /// Totals of a loop so far: of one lane, or added up. Value type.
@@ -173,8 +177,11 @@ struct LoopObserver {
   std::function<void(LoopValues)> on_values;
   /// A lane has had its last step. Once for each, after all else that is told of it.
   std::function<void(int32_t lane)> on_lane_end;
-  /// Asked several times a second: true ends the loop with kCancelled.
+  /// Asked several times a second: true ends the loop with kCancelled, whatever its master does.
   std::function<bool()> is_cancelled;
+  /// Asked as often: true cancels its steps. It ends with kCancelled when its lanes have told what
+  /// they have done.
+  std::function<bool()> stops;
 };
 
 }  // namespace sidereal::task

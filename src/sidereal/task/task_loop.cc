@@ -223,7 +223,14 @@ bool TaskLoop::may_launch() {
     return false;
   }
   if (series_waiting_ >= kSeriesMax && !tell(false)) return false;
-  return listener_->has_room();
+  return !is_too_far_ahead() && listener_->has_room();
+}
+
+/// Whether the client must hear of steps first. It is told well before, so that it rarely must.
+bool TaskLoop::is_too_far_ahead() {
+  if (options_.ahead_max == 0) return false;
+  if (progress_.steps - steps_told_ >= std::max<int64_t>(1, options_.ahead_max / 4)) tell(false);
+  return launched_ - heard_ >= options_.ahead_max;
 }
 
 /// False when there is none now, or none any more.
@@ -448,7 +455,10 @@ bool TaskLoop::tell(bool is_last) {
   progress_.bytes_in = lane_->metrics().bytes_in.value() - bytes_in_before_;
   progress_.bytes_out = lane_->metrics().bytes_out.value() - bytes_out_before_;
   if (options_.auc_fetch >= 0 && auc_.rows() > 0) progress_.auc = auc_.auc();
-  if (is_last) end_pass(pass_.pass);
+  if (is_last) {
+    end_pass(pass_.pass);
+    progress_.positions[0].is_end = data_ended_ && status_.ok();
+  }
   for (size_t i = 0; i < latest_.size(); ++i) {
     LoopScalar& scalar = progress_.scalars[i];
     scalar.latest_sum = std::accumulate(latest_[i].begin(), latest_[i].end(), 0.0);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -65,6 +66,7 @@ struct TaskLoopOptions {
   std::vector<std::string> columns;  ///< Fed in this order, then `constants`.
   std::vector<tensor::Tensor> constants;
   std::vector<std::string> kept_columns;
+  int64_t ahead_max = 0;  ///< Steps that may begin beyond those heard(); 0: any.
   int64_t steps_in_flight = 1;
   bool in_order = false;   ///< Whether steps take turns, and go on when calls are under way.
   int64_t steps_max = -1;  ///< -1: until the data ends.
@@ -106,6 +108,11 @@ class TaskLoop final : private lane::StopHook {
   void cancel(const Status& why) {
     if (!told_end_) end(why);
   }
+  /// The client has heard of so many steps.
+  void heard(int64_t steps) {
+    heard_ = std::max(heard_, steps);
+    go_on();
+  }
   /// There is room again.
   void go_on() {
     if (!told_end_) schedule();
@@ -125,6 +132,7 @@ class TaskLoop final : private lane::StopHook {
   void schedule();
   void run();
   [[nodiscard]] bool may_launch();
+  [[nodiscard]] bool is_too_far_ahead();
   [[nodiscard]] int32_t trace_process(size_t flight) const;
   Result<bool> launch();
   Result<bool> next_batch(Flight* flight);
@@ -171,6 +179,7 @@ class TaskLoop final : private lane::StopHook {
   lane::TimerId timer_ = {};
   bool timer_fired_ = false;
   int64_t launched_ = 0;
+  int64_t heard_ = 0;  // Steps that the client has said to have heard of.
   int64_t began_ns_ = 0;
   int64_t waits_for_data_since_ns_ = 0;  // 0: it does not.
   int64_t bytes_in_before_ = 0;

@@ -51,11 +51,15 @@ class LoopCall final : public ClientStream<session::v1::LoopRequest, session::v1
   void ended(const grpc::Status& status) override;
   bool reads_on() override;
   void tell(std::deque<News> news);
+  void say_heard(const std::vector<task::LoopPosition>& positions);
+  void stop();
   Result<task::LoopResult> result();
 
   const std::string peer_;
   const task::LoopOptions options_;
   const task::LoopObserver observer_;
+
+  std::vector<int64_t> heard_;  // Of the thread that waits.
 
   // Of one gRPC callback after another.
   std::optional<Coming> coming_;

@@ -44,6 +44,7 @@ class LoopStream final : public ServerStream<session::v1::LoopRequest, session::
   void refused() override { service_.on_refused(); }
   Status take(session::v1::LoopRequest* request) override;
   Status begin(const session::v1::LoopHead& head);
+  Status take_control(const session::v1::LoopControl& control);
   Status run();
   Status half_closed() override;
   void hung_up() override;
