@@ -83,8 +83,9 @@ std::string run_path(const TrainingJob& job) {
   if (job.json_path.empty()) return "";
   const fs::path json(job.json_path);
   std::error_code unknown;
-  // Beside a pipe there is no place.
-  if (fs::exists(json, unknown) && !fs::is_regular_file(json, unknown)) return "";
+  // Beside a pipe there is no place, nor beside /dev/stdout, whatever that is.
+  const bool is_device = json.parent_path() == "/dev";
+  if (is_device || (fs::exists(json, unknown) && !fs::is_regular_file(json, unknown))) return "";
   return (json.parent_path() / (json.stem().string() + "." + kName)).string();
 }
 
