@@ -755,7 +755,11 @@ class CheckpointReport:
     @property
     def rows_lost(self) -> int: ...
     @property
-    def recoveries(self) -> int: ...
+    def recoveries(self) -> int:
+        """Losses of tasks after which the fit went on from a checkpoint."""
+    @property
+    def taken_from_standbys(self) -> int:
+        """Parameter servers that were lost and had what they had from a standby."""
     @property
     def rows_again(self) -> int: ...
     @property
@@ -804,6 +808,12 @@ class FitResult:
     def best_epoch(self) -> int: ...
     @property
     def restored_best(self) -> bool: ...
+    @property
+    def workers_lost(self) -> int:
+        """Workers that the fit went on without, each time that one was lost."""
+    @property
+    def rows_twice_max(self) -> int:
+        """Rows at most that were trained twice for that."""
     @property
     def checkpoints(self) -> CheckpointReport: ...
     @property
@@ -950,6 +960,7 @@ class FitOptions:
     metrics_by: str
     steps_max: int
     restores: bool
+    continues: bool
     losses_max: int
     restart_timeout_s: float
     checkpoint_dir: str

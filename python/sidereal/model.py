@@ -245,6 +245,7 @@ class Model:
         resume: str | os.PathLike[str] = "auto",
         checkpoint_full_every: int = 1,
         on_ps_loss: str = "fail",
+        on_worker_loss: str = "fail",
         restart_timeout_s: float = 120.0,
         name: str = "",
         take_over: bool = False,
@@ -293,6 +294,11 @@ class Model:
         and trains the rows since then again, each once for the variables. It ends after five losses
         without a checkpoint between them. Of a LocalCluster(on_ps_loss="restore"), or one whose
         tasks somebody else starts again. "fail": it raises.
+        on_worker_loss: "continue": when a worker is lost the others go on with the rows that it had
+        left, and variables stay as they are; the rows that it was just at may be trained twice
+        (FitResult.rows_twice_max; FitResult.workers_lost). Where worker lanes train in step, fewer
+        do. It needs no checkpoint. A worker that is there again trains again when loops begin:
+        after an epoch with validation, or a checkpoint. "fail": it is lost as on_ps_loss says.
         name: what this job is called on the cluster. One of a name runs there at a time, as long as
         its model is there: if another program runs it, AlreadyExistsError says who, from where and
         since when. take_over: that one ends instead, with FailedPreconditionError, and changes
@@ -323,6 +329,10 @@ class Model:
             )
         if on_ps_loss not in ("fail", "restore"):
             raise InvalidArgumentError(f"on_ps_loss is {on_ps_loss!r}; it is 'fail' or 'restore'")
+        if on_worker_loss not in ("fail", "continue"):
+            raise InvalidArgumentError(
+                f"on_worker_loss is {on_worker_loss!r}; it is 'fail' or 'continue'"
+            )
         if take_over and not name:
             raise InvalidArgumentError("take_over is True and there is no name: of which job?")
         resume = os.fspath(resume)
@@ -379,6 +389,7 @@ class Model:
             options.full_every = checkpoint_full_every
             options.resume = resume
             options.restores = on_ps_loss == "restore"
+            options.continues = on_worker_loss == "continue"
             options.restart_timeout_s = restart_timeout_s
             if trace is not None:
                 options.trace_first, options.trace_end = trace_steps

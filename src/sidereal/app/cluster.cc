@@ -16,6 +16,7 @@ class RemoteCluster final : public Cluster {
   [[nodiscard]] const cluster::ClusterSpec& spec() const override { return spec_; }
   [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
   Status check_alive() override { return {}; }
+  void give_up(const std::string& /*task*/) override {}
   // Whoever started them does, or nobody.
   [[nodiscard]] bool restarts() const override { return true; }
   Status stop() override { return {}; }

@@ -31,6 +31,8 @@ class Cluster {
   /// Ok, or the first task known to be lost: kUnavailable "/job:ps/task:1 (pid 12) was killed by
   /// signal 9 (Killed)". Never waits.
   virtual Status check_alive() = 0;
+  /// check_alive() says nothing more of a task, by its full name: the job goes on without it.
+  virtual void give_up(const std::string& task) = 0;
   /// Whether a task that is lost is started again, as far as this object knows.
   [[nodiscard]] virtual bool restarts() const = 0;
   /// Stops every task of it that this object started, orderly first, by force after a deadline.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -129,9 +130,17 @@ class LocalCluster final : public Cluster {
     for (size_t i = 0; i < processes_.size(); ++i) {
       // A dead one that is being started again is not lost.
       if (i < lives_.size() && !lives_[i].is_over) continue;
+      if (given_up_.contains(i)) continue;
       SR_RETURN_IF_ERROR(processes_[i]->check_alive());
     }
     return {};
+  }
+
+  void give_up(const std::string& task) override {
+    const std::vector<Planned> tasks = plan();
+    const auto found = std::ranges::find(tasks, task, full_name);
+    const std::lock_guard lock(mutex_);
+    given_up_.insert(static_cast<size_t>(found - tasks.begin()));
   }
 
   // What lives in this process cannot be lost without it.
@@ -438,6 +447,7 @@ class LocalCluster final : public Cluster {
   std::mutex mutex_;                 // Guards the processes, stops_ and stopped_.
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<TaskProcess>> processes_;
+  std::set<size_t> given_up_;  // Of plan(): tasks that are not missed.
   std::string program_;
   std::vector<Lives> lives_;                // Of each task; none if they are not supervised.
   std::array<int, 2> stopping_ = {-1, -1};  // A pipe that wakes the supervisor.

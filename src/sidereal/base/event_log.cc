@@ -41,7 +41,7 @@ constexpr std::array kKinds = {
     EventKind{Event::kTaskFound, "task_found", "task seconds is_restarted",
               "A master has a session with a task again that it had lost.", kInfo, "task found"},
     EventKind{Event::kWorkerLost, "worker_lost", "worker error",
-              "A coordinator schedules nothing on a worker until it is back.", kInfo,
+              "A coordinator, or a training, goes on without a worker until it is back.", kInfo,
               "worker lost"},
     EventKind{Event::kSessionMade, "session_made",
               "session client protocol waits_for_pushes pull_prefetch_ms",

@@ -134,6 +134,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
                                   a.resume);
   }
   job->fit.restores = a.on_ps_loss == "restore";
+  job->fit.continues = a.on_worker_loss == "continue";
   job->fit.losses_max = a.restarts;
   job->fit.restart_timeout_s = a.restart_timeout;
   if (job->fit.restores && a.checkpoint_dir.empty()) {
@@ -330,13 +331,18 @@ void add_checkpoint_options(CLI::App* command, TrainArguments* a) {
                              "are started by whoever started them"),
          {"restore", "fail"})
       ->group(group);
+  one_of(command->add_option("--on-worker-loss", a->on_worker_loss,
+                             "continue: when a worker is lost the others go on with its rows, from "
+                             "where the variables are; fail: as --on-ps-loss says"),
+         {"continue", "fail"})
+      ->group(group);
   whole(command->add_option("--restarts", a->restarts,
                             "--on-ps-loss restore: of one task in ten minutes, and losses without "
                             "a checkpoint between them, before the training ends"),
         1, 1 << 20)
       ->group(group);
   real(command->add_option("--restart-timeout", a->restart_timeout,
-                           "--on-ps-loss restore: seconds until a lost task is there again"),
+                           "seconds until a lost task that is waited for is there again"),
        0.001, 1e6)
       ->group(group);
 }

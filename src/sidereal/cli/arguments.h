@@ -86,6 +86,7 @@ struct TrainArguments {
   int64_t full_every = 1;
   std::string resume = "auto";
   std::string on_ps_loss = "fail";
+  std::string on_worker_loss = "fail";
   int restarts = 5;
   double restart_timeout = 120;
   // Cluster.

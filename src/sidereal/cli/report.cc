@@ -105,6 +105,8 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                {"epochs", fit.epochs},
                {"best_epoch", fit.best_epoch},
                {"restored_best", fit.restored_best},
+               {"workers_lost", fit.workers_lost},
+               {"rows_twice_max", fit.rows_twice_max},
                {"loss", fit.steps > 0 ? number(fit.loss) : Json(nullptr)}};
   if (!outcome.error.ok()) {
     json["error"] = {{"code", std::string(base::code_name(outcome.error.code()))},
@@ -121,6 +123,7 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                            {"rows_before", report.rows_before},
                            {"rows_lost", report.rows_lost},
                            {"recoveries", report.recoveries},
+                           {"taken_from_standbys", report.taken_from_standbys},
                            {"rows_again", report.rows_again},
                            {"saved", report.saved},
                            {"failed", report.failed},

@@ -199,6 +199,14 @@ void print_fit(const TrainingJob& job, const train::FitResult& result) {
     print(fmt::format("stopped after {} of {} epochs: no better validation AUC\n", result.epochs,
                       job.fit.epochs));
   }
+  if (result.rows_twice_max > 0) {
+    const int64_t ps = result.checkpoints.taken_from_standbys;
+    print(fmt::format(
+        "went on without {} lost worker{} and with what standbys had of {} parameter server{}: at "
+        "most {} rows were trained twice\n",
+        result.workers_lost, result.workers_lost == 1 ? "" : "s", ps, ps == 1 ? "" : "s",
+        result.rows_twice_max));
+  }
   if (result.restored_best) {
     print(fmt::format("the weights are those of epoch {}, the best\n", result.best_epoch));
   }

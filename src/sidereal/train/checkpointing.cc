@@ -128,7 +128,7 @@ Result<std::optional<TrainingState>> Checkpointing::resume(const std::string& da
 Result<TrainingState> Checkpointing::restore(const std::string& prefix, const std::string& data) {
   SR_ASSIGN_OR_RETURN(const auto reader, ckpt::CheckpointReader::open(disk_, prefix));
   SR_ASSIGN_OR_RETURN(TrainingState state, read_state(reader.get(), prefix));
-  SR_RETURN_IF_ERROR(check_variables(*reader, prefix, context_.nodes->variables));
+  SR_RETURN_IF_ERROR(check_variables(*reader, prefix, nodes().variables));
   if (!state.position.begun.empty() && state.data != data) {
     return base::invalid_argument(
         "checkpoint '{}' is in the middle of data that was '{}', and is '{}' now: which rows are "
@@ -139,10 +139,10 @@ Result<TrainingState> Checkpointing::restore(const std::string& prefix, const st
   }
   using tensor::Tensor;
   const Tensor text = Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix});
-  SR_RETURN_IF_ERROR(context_.session
-                         ->run({{context_.nodes->prefix, text}}, {}, {context_.nodes->restore},
-                               {.timeout = kSaveDeadline})
-                         .status());
+  SR_RETURN_IF_ERROR(
+      context_.placed->first()
+          ->run({{nodes().prefix, text}}, {}, {nodes().restore}, {.timeout = kSaveDeadline})
+          .status());
   return state;
 }
 
@@ -158,21 +158,23 @@ int64_t Checkpointing::steps_of_lane() const {
   if (every_.epoch) return 0;
   if (every_.steps > 0) {
     const int64_t left = every_.steps - (steps_ - asked_steps_);
-    return std::max<int64_t>(1, (left + context_.lanes - 1) / context_.lanes);
+    const int64_t lanes = context_.placed->replicas();
+    return std::max<int64_t>(1, (left + lanes - 1) / lanes);
   }
   if (steps_per_s_ == 0) return kFirstSteps;
   const double elapsed = std::chrono::duration<double>(Clock::now() - asked_).count();
   const double left = std::max(every_.seconds - elapsed, every_.seconds * (1 - kEarly));
-  const double most =
-      std::max(static_cast<double>(kFirstSteps),
-               kGrowth * static_cast<double>(steps_) / static_cast<double>(context_.lanes));
+  const double most = std::max(
+      static_cast<double>(kFirstSteps),
+      kGrowth * static_cast<double>(steps_) / static_cast<double>(context_.placed->replicas()));
   return std::max<int64_t>(1, static_cast<int64_t>(std::min(left * steps_per_s_, most)));
 }
 
 void Checkpointing::loop_ended(int64_t steps, double seconds) {
   steps_ += steps;
   if (steps == 0 || seconds <= 0) return;
-  steps_per_s_ = static_cast<double>(steps) / static_cast<double>(context_.lanes) / seconds;
+  steps_per_s_ =
+      static_cast<double>(steps) / static_cast<double>(context_.placed->replicas()) / seconds;
 }
 
 bool Checkpointing::is_due(bool is_epoch) {
@@ -226,8 +228,8 @@ Result<bool> Checkpointing::restore_at(size_t points, const std::string& data) {
 
 Status Checkpointing::begin(const TrainingState& state) {
   SR_ASSIGN_OR_RETURN(const std::string prefix, directory_->begin(state.steps));
-  std::vector<service::Session::Feed> feeds = feeds_of(state, *context_.nodes);
-  feeds.emplace_back(context_.nodes->prefix,
+  std::vector<service::Session::Feed> feeds = feeds_of(state, nodes());
+  feeds.emplace_back(nodes().prefix,
                      tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{prefix}));
   base::emit({}, base::Event::kCheckpointBegun, {{"prefix", prefix}});
   saving_ = std::make_unique<Saving>();
@@ -237,8 +239,12 @@ Status Checkpointing::begin(const TrainingState& state) {
   saving_->prefix = prefix;
   // Of one that is saved again, which is rare, the end is waited for.
   if (directory_->data_files(prefix) > 0) waits_ = true;
-  saving_->thread = std::thread([this, saving = saving_.get(), feeds = std::move(feeds)] {
-    const Status written = write(feeds);
+  const auto write = [session = context_.placed->first(), feeds = std::move(feeds),
+                      commit = nodes().commit] {
+    return session->run(feeds, {}, {commit}, {.timeout = kSaveDeadline}).status();
+  };
+  saving_->thread = std::thread([saving = saving_.get(), write] {
+    const Status written = write();
     const std::lock_guard lock(saving->mutex);
     saving->status = written;
     saving->has_ended = true;
@@ -268,14 +274,9 @@ bool Checkpointing::feed_base(const std::string& prefix,
     feeds->emplace_back(place,
                         tensor::Tensor::strings(tensor::Shape(), std::vector<std::string>{text}));
   };
-  feed(context_.nodes->base, base);
-  feed(context_.nodes->since, since);
+  feed(nodes().base, base);
+  feed(nodes().since, since);
   return !base.empty();
-}
-
-Status Checkpointing::write(const std::vector<service::Session::Feed>& feeds) const {
-  return context_.session->run(feeds, {}, {context_.nodes->commit}, {.timeout = kSaveDeadline})
-      .status();
 }
 
 /// Until every task has taken its snapshots, as exec/saving.h says, or it has ended.
@@ -283,7 +284,7 @@ void Checkpointing::wait_for_cut() {
   std::unique_lock lock(saving_->mutex);
   while (!waits_ &&
          !saving_->ended.wait_for(lock, kLookEvery, [&] { return saving_->has_ended; })) {
-    if (directory_->data_files(saving_->prefix) >= context_.nodes->shards) return;
+    if (directory_->data_files(saving_->prefix) >= nodes().shards) return;
   }
 }
 

@@ -14,6 +14,7 @@
 #include "sidereal/service/session.h"
 #include "sidereal/sys/disk.h"
 #include "sidereal/train/checkpoint_directory.h"
+#include "sidereal/train/placed_model.h"
 #include "sidereal/train/saving.h"
 #include "sidereal/train/trainer.h"
 #include "sidereal/train/training_state.h"
@@ -41,9 +42,7 @@ class Checkpointing {
  public:
   /// What it needs of the trainer. Borrowed.
   struct Context {
-    service::Session* session = nullptr;
-    const SavingNodes* nodes = nullptr;
-    int64_t lanes = 1;                   ///< Of all workers.
+    PlacedModel* placed = nullptr;
     CheckpointReport* report = nullptr;  ///< What is saved is counted there.
     std::function<void(const std::string&)> tell;
   };
@@ -72,6 +71,8 @@ class Checkpointing {
   /// Begins to save, when what is being saved has been; steps that begin when it returns are not in
   /// it. What fails is told, and counted: what was good stays.
   void save(const TrainingState& state);
+  /// What is being saved has been, or could not be.
+  void settle() { collect(); }
   /// Saves that, unless it has been, and waits until all is on the disk. `is_other`: variables are
   /// others than when it was.
   void save_last(const TrainingState& state, bool is_other = false);
@@ -101,7 +102,7 @@ class Checkpointing {
 
   Status begin(const TrainingState& state);
   bool feed_base(const std::string& prefix, std::vector<service::Session::Feed>* feeds);
-  Status write(const std::vector<service::Session::Feed>& feeds) const;
+  [[nodiscard]] const SavingNodes& nodes() const { return context_.placed->distributed().saving; }
   void wait_for_cut();
   void collect();
   void take(int64_t steps, size_t points, const std::string& prefix, const Status& saved);

@@ -83,7 +83,7 @@ void DataSchedule::tell(size_t worker, int64_t end, task::LoopOptions* loop) con
   }
 }
 
-void DataSchedule::took(size_t worker, int64_t end, int64_t steps,
+void DataSchedule::took(size_t worker, int64_t end,
                         const std::vector<task::LoopPosition>& positions) {
   const int64_t whole = whole_from(worker, end);
   for (size_t i = first_lane_[worker]; i < first_lane_[worker + 1]; ++i) {
@@ -91,11 +91,12 @@ void DataSchedule::took(size_t worker, int64_t end, int64_t steps,
     const size_t place = i - first_lane_[worker];
     const task::LoopPosition at =
         place < positions.size() ? positions[place] : task::LoopPosition();
-    if (steps == 0 || at.steps < steps) {
+    if (at.is_end) {
       lane.begun.clear();
       lane.next_epoch = std::max(lane.next_epoch, end);
       continue;
     }
+    if (at.steps == 0) continue;
     std::vector<BegunPass> passes = passes_of(i, whole);
     lane.next_epoch = std::max(lane.next_epoch, whole);
     const auto begun = static_cast<int64_t>(passes.size());

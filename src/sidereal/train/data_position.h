@@ -45,10 +45,9 @@ class DataSchedule {
                                     const std::vector<task::LoopPosition>& positions) const;
   /// Tells the loop of a worker what it reads of epochs below `end`.
   void tell(size_t worker, int64_t end, task::LoopOptions* loop) const;
-  /// What a loop that was told so has done: `positions` of the lanes of the worker, which each had
-  /// at most `steps` (0: as many as there were).
-  void took(size_t worker, int64_t end, int64_t steps,
-            const std::vector<task::LoopPosition>& positions);
+  /// What a loop that was told so has done, whatever ended it: `positions` of the lanes of the
+  /// worker. What a lane has not told of is left.
+  void took(size_t worker, int64_t end, const std::vector<task::LoopPosition>& positions);
   /// Leaves out what is left of epochs below `end`.
   void leave_out(int64_t end);
   [[nodiscard]] DataPosition position() const;

@@ -39,6 +39,7 @@ task::LoopPosition run_lane(const task::LoopOptions& loop, int64_t lane, int64_t
       at = {.steps = at.steps + 1, .pass = static_cast<int64_t>(i), .rows = row};
     }
   }
+  at.is_end = true;
   return at;
 }
 
@@ -54,7 +55,7 @@ void run_all(DataSchedule* schedule, const std::vector<int>& workers, int64_t en
     for (int lane = 0; lane < workers[worker]; ++lane) {
       positions.push_back(run_lane(loop, lane, part++, parts, steps, counts));
     }
-    schedule->took(worker, end, steps, positions);
+    schedule->took(worker, end, positions);
   }
 }
 
@@ -92,6 +93,29 @@ TEST(DataSchedule, reads_each_row_once_however_often_it_is_cut) {
     expect_each_row_once(counts, kEpochs);
     if (HasFailure()) FAIL() << "seed " << seed;
   }
+}
+
+TEST(DataSchedule, a_lane_that_was_stopped_early_has_the_rest_left) {
+  const std::vector<int> workers = {1, 1, 1};
+  DataSchedule schedule({}, workers);
+  Counts counts;
+  std::vector<task::LoopPosition> ends;
+  for (int64_t worker = 0; worker < 3; ++worker) {
+    task::LoopOptions loop;
+    schedule.tell(static_cast<size_t>(worker), 2, &loop);
+    // All were told to have 12 steps: one has 5, and one is lost before it has told of any.
+    if (worker < 2) ends.push_back(run_lane(loop, 0, worker, 3, worker == 0 ? 12 : 5, &counts));
+  }
+  ends.emplace_back();
+  for (size_t worker = 0; worker < 3; ++worker) schedule.took(worker, 2, {ends[worker]});
+  // Two are left, and then one.
+  DataSchedule others(schedule.position(), {1, 0, 1});
+  EXPECT_EQ(others.first_epoch(2), 0);
+  run_all(&others, {1, 0, 1}, 2, 3, &counts);
+  DataSchedule last(others.position(), {0, 0, 2});
+  run_all(&last, {0, 0, 2}, 2, 0, &counts);
+  EXPECT_EQ(last.first_epoch(2), 2);
+  expect_each_row_once(counts, 2);
 }
 
 TEST(DataSchedule, knows_the_epochs_of_passes) {

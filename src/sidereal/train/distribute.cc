@@ -44,6 +44,7 @@ class Distributor {
     ir::Builder builder(&out_.graph, &registry_);
     add_reads(&builder);
     add_initializers(&builder);
+    add_has_value(&builder);
     out_.saving = add_saving(&builder, saved_variables());
     SR_RETURN_IF_ERROR(builder.status());
     SR_RETURN_IF_ERROR(add_inference());
@@ -182,6 +183,20 @@ class Distributor {
     }
     if (!b->status().ok()) return;
     out_.initializer = b->graph().node(ops::no_op(*b, assigned, "all")).name;
+  }
+
+  void add_has_value(ir::Builder* b) {
+    const auto scope = b->scope("has_value");
+    for (const auto& [name, home] : homes_) {
+      for (const Output handle : home.handles) {
+        const Node& of = b->graph().node(handle.node);
+        const std::string device = of.device;
+        const Output made = b->add("VariableIsInitialized", {handle}, {}, of.name);
+        if (!made.valid()) return;
+        b->graph().mutable_node(made.node).device = device;
+        out_.has_value.push_back(b->graph().output_name(made));
+      }
+    }
   }
 
   /// Variables and slots as a checkpoint has them: a table is one tensor, however it is cut here.

@@ -26,10 +26,11 @@ struct PlacedVariable {
 struct DistributedModel {
   ir::Graph graph;
   std::map<std::string, PlacedVariable> variables;
-  std::string initializer;  ///< The node that gives all variables their first values.
-  std::string prediction;   ///< As the model's, without dropout.
-  std::string loss;         ///< Likewise.
-  SavingNodes saving;       ///< Of all variables and their slots.
+  std::string initializer;             ///< The node that gives all variables their first values.
+  std::vector<std::string> has_value;  ///< By variable or slot, part of it: bool.
+  std::string prediction;              ///< As the model's, without dropout.
+  std::string loss;                    ///< Likewise.
+  SavingNodes saving;                  ///< Of all variables and their slots.
 };
 
 /// The device of a parameter server; what a model has once is on that of task 0.

@@ -103,6 +103,36 @@ void Fit::go_back(const TrainingState& to, const std::string& from,
       result.checkpoints.rows_lost));
 }
 
+void Fit::goes_on(const Loss& loss) {
+  result.rows_twice_max += loss.rows_twice;
+  const auto count = static_cast<int64_t>(loss.lost.size());
+  const std::string who =
+      loss.lost.empty() ? "a connection to a worker was lost"
+                        : base::join(loss.lost, ", ") + (count > 1 ? " were lost" : " was lost");
+  std::string how = "";
+  if (loss.has_lost_ps) {
+    result.checkpoints.taken_from_standbys += count;
+    how = fmt::format("{} and {} what it had from a standby", who, count > 1 ? "each has" : "has");
+  } else {
+    result.workers_lost += count;
+    for (const std::string& task : loss.lost) {
+      base::emit({}, base::Event::kWorkerLost,
+                 {{"worker", task}, {"error", base::message_of(loss.why)}});
+    }
+    how = fmt::format("{} ({})", who, base::message_of(loss.why));
+  }
+  tell(
+      fmt::format("{}: {} worker{} on with what is left of the data after {:.1f} s; at most {} "
+                  "rows are trained "
+                  "twice",
+                  how, loss.workers, loss.workers == 1 ? " goes" : "s go", loss.lasted.count(),
+                  loss.rows_twice));
+}
+
+void Fit::found_workers(int64_t living) const {
+  tell(fmt::format("workers that were lost are there again: {} train from now on", living));
+}
+
 Status Fit::count_loss(const Status& failure) {
   if (result.checkpoints.saved > saved_at_loss_) losses_in_a_row_ = 0;
   saved_at_loss_ = result.checkpoints.saved;
@@ -161,6 +191,11 @@ void Fit::tell(const std::string& text) const {
 }
 
 Status check_recovery(const FitOptions& options, const app::Cluster& cluster) {
+  if (!options.restores && !options.continues) return {};
+  if (!(options.restart_timeout_s > 0 && options.restart_timeout_s < 1e9)) {
+    return base::invalid_argument("restart_timeout_s is {}; it must be above 0",
+                                  options.restart_timeout_s);
+  }
   if (!options.restores) return {};
   if (options.checkpoints.directory.empty()) {
     return base::invalid_argument(
@@ -169,10 +204,6 @@ Status check_recovery(const FitOptions& options, const app::Cluster& cluster) {
   }
   if (options.losses_max < 1) {
     return base::invalid_argument("losses_max is {}; it must be 1 or more", options.losses_max);
-  }
-  if (!(options.restart_timeout_s > 0 && options.restart_timeout_s < 1e9)) {
-    return base::invalid_argument("restart_timeout_s is {}; it must be above 0",
-                                  options.restart_timeout_s);
   }
   if (cluster.restarts()) return {};
   return base::failed_precondition(

@@ -39,6 +39,19 @@ struct Fit {
   /// so is all that is counted. Says so; `replaced` are the tasks that were lost.
   void go_back(const TrainingState& to, const std::string& from,
                const std::vector<std::string>& replaced);
+  /// Tasks were lost, and the training goes on with the variables as they are.
+  struct Loss {
+    Status why;
+    std::vector<std::string> lost;  ///< All parameter servers, or all workers.
+    bool has_lost_ps = false;       ///< They have what they had from their standbys.
+    int64_t workers = 0;            ///< That there are now.
+    int64_t rows_twice = 0;         ///< Rows, at most, that are trained twice.
+    std::chrono::duration<double> lasted;
+  };
+  /// Counts that, and says so.
+  void goes_on(const Loss& loss);
+  /// Workers that were lost train again: there are `living` now.
+  void found_workers(int64_t living) const;
   /// Counts a loss. Ok when it is one that may be made good; else `failure`, with the reason.
   Status count_loss(const Status& failure);
   /// An evaluation of the validation data after `epoch`, from 0, when `ended` of all epochs are

@@ -162,7 +162,7 @@ Result<Tensor> predict(app::Cluster* cluster, PlacedModel* placed, const data::D
   std::vector<float> values;
   tensor::Shape shape;
   Status failed;
-  LoopGroup group(cluster, {workers->front()}, quiet(options), [&](const StepOutputs& step) {
+  LoopGroup group(cluster, {first_of(*workers)}, quiet(options), [&](const StepOutputs& step) {
     const Tensor& value = step.values.values.front().second;
     if (value.shape().rank() < 1) {
       failed = invalid_argument("the prediction '{}' has no rows", placed->model().prediction);

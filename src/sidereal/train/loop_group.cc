@@ -15,6 +15,8 @@ constexpr auto kShowEvery = std::chrono::milliseconds(250);
 constexpr double kWindowS = 3;
 // After a job has failed because a peer vanished: how long to wait for the system to say which.
 constexpr auto kRootCauseWait = std::chrono::seconds(2);
+// For loops that are stopped: one that has not ended by then is lost.
+constexpr auto kStopWait = std::chrono::seconds(5);
 
 /// What a task did in runs before and in the present one.
 TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
@@ -30,8 +32,16 @@ TaskStats sum_of(const TaskStats& before, const TaskStats& now) {
 
 }  // namespace
 
+bool is_loss(const Status& status) {
+  return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAborted;
+}
+
+const WorkerSession& first_of(const std::vector<WorkerSession>& workers) {
+  return *std::ranges::find_if(workers, [](const auto& one) { return one.session != nullptr; });
+}
+
 Status root_cause(app::Cluster* cluster, const Status& seen) {
-  if (seen.code() != StatusCode::kUnavailable && seen.code() != StatusCode::kAborted) return seen;
+  if (!is_loss(seen)) return seen;
   const auto until = std::chrono::steady_clock::now() + kRootCauseWait;
   while (std::chrono::steady_clock::now() < until) {
     const Status lost = cluster->check_alive();
@@ -67,19 +77,24 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
     worker = std::move(next);
   }
   began_ = false;
+  is_stopped_ = false;
   is_cancelled_ = false;
   replicas_left_ = 0;
   chief_ended_ = !chief_.has_value();
   beside_ = {};
   marks_.clear();
   std::vector<std::thread> threads;
-  const auto lanes_of = [&](const WorkerSession& session) {
-    return loop.lanes > 0 ? loop.lanes : session.lanes;
+  const auto lanes_of = [&](const WorkerSession& worker) {
+    return loop.lanes > 0 && worker.lanes > 0 ? loop.lanes : worker.lanes;
   };
   int64_t lanes = 0;
   for (const WorkerSession& session : sessions_) lanes += lanes_of(session);
   int64_t first_lane = 0;
   for (size_t i = 0; i < sessions_.size(); ++i) {
+    if (sessions_[i].session == nullptr) {
+      workers_[i].ended = true;
+      continue;
+    }
     task::LoopOptions part = loop;
     part.first_epoch = epoch;
     part.epochs = epochs;
@@ -103,15 +118,25 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
       shown = now;
     }
   }
+  if (options_.may_go_on() && is_loss(*ended)) stop_all();
   is_cancelled_ = true;
   for (std::thread& thread : threads) thread.join();
   if (chief.joinable()) chief.join();
   if (on_passes) tell_passes(on_passes);
-  // One that is lost is started again, where it is restored: who goes on finds out.
-  const bool is_known = ended->ok() || options_.restores;
+  // A fit that may go on finds out what was lost.
+  const bool is_known = ended->ok() || options_.may_go_on();
   Status status = is_known ? *ended : root_cause(cluster_, *ended);
   close_run();
   return status;
+}
+
+/// Lets loops end that can, so that they tell what they have done.
+void LoopGroup::stop_all() {
+  is_stopped_ = true;
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kStopWait, [this] {
+    return std::ranges::all_of(workers_, [](const Worker& worker) { return worker.ended; });
+  });
 }
 
 void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
@@ -120,11 +145,10 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
     take(index, progress);
   };
   observer.is_cancelled = [this] { return is_cancelled_.load(); };
-  if (leave_) {
-    observer.on_lane_end = [this, index](int32_t lane) {
-      lane_ended(index, static_cast<size_t>(lane));
-    };
-  }
+  observer.stops = [this] { return is_stopped_.load(); };
+  observer.on_lane_end = [this, index](int32_t lane) {
+    lane_ended(index, static_cast<size_t>(lane));
+  };
   if (on_outputs_) {
     observer.on_values = [this, index](task::LoopValues values) {
       const std::lock_guard lock(outputs_mutex_);
@@ -148,7 +172,7 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
 
 void LoopGroup::run_chief() {
   task::LoopObserver observer;
-  observer.is_cancelled = [this] { return is_cancelled_.load(); };
+  observer.is_cancelled = [this] { return is_stopped_ || is_cancelled_; };
   const Result<task::LoopResult> result = chief_->session->run_loop(chief_->loop, observer);
   const std::lock_guard lock(mutex_);
   const bool is_end =
@@ -166,9 +190,12 @@ void LoopGroup::lane_ended(size_t worker, size_t lane) {
   {
     const std::lock_guard lock(mutex_);
     ++replicas_left_;
+    ++workers_[worker].lanes_ended;
     const std::vector<task::LoopPosition>& positions = workers_[worker].positions;
     if (lane < positions.size()) steps = positions[lane].steps;
   }
+  // No replica waits for it any more, and what it would be told through may be what was lost.
+  if (!leave_ || is_stopped_) return;
   const Status left = leave_(worker, lane, steps);
   if (left.ok()) return;
   const std::lock_guard lock(mutex_);
@@ -266,6 +293,8 @@ void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
     double fraction = 0;
     double auc = 0;
     int workers_with_auc = 0;
+    const auto living = std::ranges::count_if(
+        sessions_, [](const WorkerSession& worker) { return worker.session != nullptr; });
     double elapsed = 0;
     for (const Worker& worker : workers_) {
       elapsed = std::max(elapsed, worker.elapsed_s);
@@ -275,11 +304,12 @@ void LoopGroup::show_progress(int64_t epoch, int64_t epochs) {
       mark.rows += worker.now.rows;
       mark.loss_sum += worker.loss_sum;
       mark.loss_steps += worker.loss_steps;
-      fraction += worker.fraction / static_cast<double>(workers_.size());
+      fraction += worker.fraction;
       auc += worker.auc;
       workers_with_auc += worker.auc > 0 ? 1 : 0;
     }
     if (workers_with_auc > 0) auc /= workers_with_auc;
+    fraction /= static_cast<double>(std::max<int64_t>(1, living));
     marks_.push_back(mark);
     while (marks_.size() > 2 && now - marks_[1].seconds > kWindowS) marks_.pop_front();
     const Mark& from = marks_.front();

@@ -22,9 +22,11 @@ namespace sidereal::train {
 /// A worker as a trainer has it. Value type.
 struct WorkerSession {
   std::string task;  ///< "/job:worker/task:0".
-  int lanes = 1;
+  int lanes = 1;     ///< 0, and no session: it was lost, and others train without it.
   std::shared_ptr<service::Session> session;
 };
+/// The first that is not lost: there is one.
+const WorkerSession& first_of(const std::vector<WorkerSession>& workers);
 
 /// What goes on beside the loops of a group, on one session: the loop of a chief, which ends with
 /// kOutOfRange when all replicas, the lanes of workers, have left. Value type.
@@ -43,12 +45,15 @@ struct StepOutputs {
 /// An error because a peer vanished, with which task ended and how, once the system has said it;
 /// waits two seconds for that. Other errors as they are.
 Status root_cause(app::Cluster* cluster, const Status& seen);
+/// Whether an error says that a task, or a connection to it, was lost.
+bool is_loss(const Status& status);
 
 /// Runs one loop after another on all workers at once and adds up what they report. The first fetch
 /// of each loop is its loss.
 ///
 /// Every wait looks at the cluster several times a second: a lost task ends the loops, and the
-/// error names it. Internal to train.
+/// error names it. Where a fit may go on after that the others are stopped, and tell what they have
+/// done. Internal to train.
 /// Thread: core-local; has threads of its own while run() runs.
 class LoopGroup {
  public:
@@ -85,6 +90,10 @@ class LoopGroup {
   [[nodiscard]] const std::vector<task::LoopPosition>& positions_of(size_t worker) const {
     return workers_[worker].positions;
   }
+  /// Whether positions_of() is all that it did; of one that was lost it is what it had told.
+  [[nodiscard]] bool has_told_all(size_t worker) const {
+    return workers_[worker].lanes_ended == sessions_[worker].lanes;
+  }
   /// Steps, rows and seconds of all runs so far, with what failed ones had told when they ended.
   [[nodiscard]] int64_t steps() const;
   [[nodiscard]] int64_t rows() const;
@@ -114,6 +123,7 @@ class LoopGroup {
     double fraction = 0;
     double auc = 0;
     bool ended = false;
+    int lanes_ended = 0;
     Status status = {};
   };
 
@@ -121,6 +131,7 @@ class LoopGroup {
   void run_chief();
   void lane_ended(size_t worker, size_t lane);
   void take(size_t index, const task::LoopProgress& progress);
+  void stop_all();
   std::optional<Status> wait_for_all();
   void tell_passes(const OnPasses& on_passes);
   void show_progress(int64_t epoch, int64_t epochs);
@@ -131,8 +142,9 @@ class LoopGroup {
   std::vector<WorkerSession> sessions_;
   FitOptions options_;
   OnOutputs on_outputs_;
-  mutable std::mutex mutex_;  // Guards workers_ and traces_ while loops run.
-  std::mutex outputs_mutex_;  // Held while on_outputs_ runs.
+  mutable std::mutex mutex_;              // Guards workers_ and traces_ while loops run.
+  std::mutex outputs_mutex_;              // Held while on_outputs_ runs.
+  std::atomic<bool> is_stopped_ = false;  // Loops are to end, and tell what they have done.
   std::atomic<bool> is_cancelled_ = false;
   std::optional<ChiefLoop> chief_;
   Leave leave_;

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "sidereal/base/strings.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/channel.h"
@@ -24,12 +25,29 @@ using tensor::Tensor;
 constexpr milliseconds kReachDeadline(10'000);
 /// What grants leases: clusters that are trained on have it.
 constexpr const char* kGranter = "/job:ps/replica:0/task:0";
+constexpr const char* kPs = "/job:ps/";
 constexpr milliseconds kAskAgain(100);
 /// Who does not answer for so long is asked again: somebody else may be there by then.
 constexpr milliseconds kAskDeadline(5'000);
 constexpr milliseconds kCheckDeadline(2'000);
+/// A worker that may be missed is left out when it does not answer for so long.
+constexpr milliseconds kMissDeadline(2'000);
+/// How often those that are left out are asked.
+constexpr milliseconds kLookEvery(1'000);
 constexpr milliseconds kInitializeDeadline(600'000);
 constexpr milliseconds kReadDeadline(600'000);
+
+/// Whether who does not answer may be there later.
+bool is_away(const Status& status) {
+  return status.code() == StatusCode::kUnavailable ||
+         status.code() == StatusCode::kDeadlineExceeded;
+}
+
+Status not_again(milliseconds limit, const Status& reached) {
+  return base::deadline_exceeded("not all tasks were there again within {:.0f} s: {}",
+                                 std::chrono::duration<double>(limit).count(),
+                                 base::message_of(reached));
+}
 
 /// Calls `work` for each index below `count`, all at once; the first error by index.
 Status for_all(size_t count, const std::function<Status(size_t)>& work) {
@@ -51,7 +69,7 @@ PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::Jo
 }
 
 Status PlacedModel::place() {
-  SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, nullptr));
+  SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, false, nullptr));
   SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::memory_limit()));
   Status placed = take_lease();
   if (placed.code() == StatusCode::kAlreadyExists) return placed;
@@ -71,16 +89,11 @@ Status PlacedModel::take_lease() {
   return {};
 }
 
-Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>& cancelled) {
+Status PlacedModel::place_again(milliseconds limit, bool may_miss,
+                                const std::function<bool()>& cancelled) {
   close_sessions();
-  const Status reached = reach_tasks(limit, cancelled);
-  const bool may_come =
-      reached.code() == StatusCode::kUnavailable || reached.code() == StatusCode::kDeadlineExceeded;
-  if (may_come) {
-    return base::deadline_exceeded("not all tasks were there again within {:.0f} s: {}",
-                                   std::chrono::duration<double>(limit).count(),
-                                   base::message_of(reached));
-  }
+  const Status reached = reach_tasks(limit, may_miss, cancelled);
+  if (is_away(reached)) return not_again(limit, reached);
   SR_RETURN_IF_ERROR(reached);
   // A server that was started again knows nothing of the lease.
   if (std::find(replaced_.begin(), replaced_.end(), kGranter) != replaced_.end()) lease_ = nullptr;
@@ -92,28 +105,106 @@ Status PlacedModel::place_again(milliseconds limit, const std::function<bool()>&
   return base::unavailable("{}", base::message_of(placed));
 }
 
+Status PlacedModel::join_again(milliseconds limit, bool may_miss,
+                               const std::function<bool()>& cancelled) {
+  const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
+  const std::map<std::string, uint64_t> before = incarnations_;
+  const std::vector<int> ps_lanes = topology_.ps_lanes;
+  const Status reached = reach_tasks(limit, may_miss, cancelled);
+  // It may be lost for good.
+  if (is_away(reached)) SR_RETURN_IF_ERROR(cluster_->check_alive());
+  if (is_away(reached)) return not_again(limit, reached);
+  SR_RETURN_IF_ERROR(reached);
+  const bool lost_ps = std::ranges::any_of(replaced_, is_ps);
+  if (topology_.ps_lanes != ps_lanes || (lost_ps && !pushes_are_answered_)) {
+    return base::data_loss("{} lost what a push had changed", base::join(replaced_, ", "));
+  }
+  if (std::ranges::find(replaced_, kGranter) != replaced_.end()) lease_ = nullptr;
+  SR_RETURN_IF_ERROR(take_lease());
+  // Variables are there as long as a session has them.
+  const Sessions old = std::exchange(sessions_, {});
+  first_ = nullptr;
+  // A server that takes what a standby has lets sessions in when it has it.
+  const auto made =
+      make_sessions("float32", distributed_.graph, "", std::max(limit, kReachDeadline));
+  if (made.ok()) first_ = first_of(**made).session;
+  close_all(old);
+  SR_RETURN_IF_ERROR(made.status());
+  if (lost_ps) SR_RETURN_IF_ERROR(check_taken(before));
+  is_placed_ = true;
+  return {};
+}
+
+/// Whether servers that were started again since `before` have all that they had answered then.
+Status PlacedModel::check_taken(const std::map<std::string, uint64_t>& before) {
+  const std::vector<service::TaskReport> reports = everybody_->ask(kAskDeadline);
+  for (const service::TaskReport& ps : reports) {
+    if (!ps.task.starts_with(kPs) || std::ranges::find(replaced_, ps.task) == replaced_.end()) {
+      continue;
+    }
+    SR_RETURN_IF_ERROR(ps.status);
+    if (!ps.taken) return base::data_loss("{} has nothing from a standby", ps.task);
+    const uint64_t life = before.at(ps.task);
+    for (const service::TaskReport& worker : reports) {
+      for (const resources::PushedSoFar& answered : worker.answered) {
+        if (answered.life != life) continue;
+        const auto has = std::ranges::find_if(ps.taken->pushed, [&](const auto& taken) {
+          return taken.life == life && taken.lane == answered.lane;
+        });
+        if (has != ps.taken->pushed.end() && has->number >= answered.number) continue;
+        return base::data_loss("{} lost pushes that {} did not have", ps.task, ps.taken->from);
+      }
+    }
+  }
+  SR_ASSIGN_OR_RETURN(const std::vector<Tensor> known,
+                      first_->run({}, distributed_.has_value, {}, {.timeout = kReadDeadline}));
+  const auto has_value = [](const Tensor& one) {
+    return one.dtype() == DType::kBool && one.num_elements() == 1 && one.data<const bool>()[0];
+  };
+  if (std::ranges::all_of(known, has_value)) return {};
+  return base::data_loss("a variable of {} was in no copy", base::join(replaced_, ", "));
+}
+
+bool PlacedModel::has_found_workers() {
+  if (missing_workers().empty()) return false;
+  const auto now = steady_clock::now();
+  if (now - looked_ < kLookEvery) return false;
+  looked_ = now;
+  size_t worker = 0;
+  for (const service::TaskReport& report : everybody_->ask(kMissDeadline, "worker")) {
+    if (worker_lanes_[worker++] == 0 && report.status.ok()) return true;
+  }
+  return false;
+}
+
 Status PlacedModel::give_first_values() {
   SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
   state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
   SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
-                      make_sessions("float32", distributed_.graph, ""));
-  const std::shared_ptr<service::Session> first = workers->front().session;
+                      make_sessions("float32", distributed_.graph, "", kReachDeadline));
+  const std::shared_ptr<service::Session> first = first_of(*workers).session;
   // The other workers begin then.
   const service::RunOptions options = {.timeout = kInitializeDeadline, .waits_for_pushes = true};
   SR_RETURN_IF_ERROR(first->run({}, {}, {distributed_.initializer}, options).status());
   first_ = first;
+  is_placed_ = true;
   return {};
 }
 
 /// All at once: one of a worker that is gone takes a while.
-void PlacedModel::close_sessions() {
+void PlacedModel::close_all(const Sessions& sessions) {
   std::vector<std::shared_ptr<service::Session>> all;
-  for (const auto& [kind, workers] : sessions_) {
-    for (const WorkerSession& worker : workers) all.push_back(worker.session);
+  for (const auto& [kind, workers] : sessions) {
+    for (const WorkerSession& worker : workers) {
+      if (worker.session != nullptr) all.push_back(worker.session);
+    }
   }
   // What becomes of a session that was lost already is nothing to tell.
   static_cast<void>(for_all(all.size(), [&](size_t i) { return all[i]->close(); }).ok());
-  sessions_.clear();
+}
+
+void PlacedModel::close_sessions() {
+  close_all(std::exchange(sessions_, {}));
   first_ = nullptr;
 }
 
@@ -121,9 +212,8 @@ std::vector<std::string> PlacedModel::lost_tasks() {
   std::vector<std::string> out;
   for (const service::TaskReport& report : everybody_->ask(kAskDeadline)) {
     const auto known = incarnations_.find(report.task);
-    const bool is_same =
-        report.status.ok() && known != incarnations_.end() && known->second == report.incarnation;
-    if (!is_same) out.push_back(report.task);
+    if (known == incarnations_.end()) continue;
+    if (!report.status.ok() || known->second != report.incarnation) out.push_back(report.task);
   }
   return out;
 }
@@ -149,31 +239,40 @@ Result<std::unique_ptr<service::StatusClient>> PlacedModel::status_of(
   return service::StatusClient::create(asked, cluster_->security());
 }
 
-/// Asks all tasks of the jobs ps and worker, until they answer, who they are.
-Status PlacedModel::reach_tasks(milliseconds limit, const std::function<bool()>& cancelled) {
+/// Asks all tasks of the jobs ps and worker, until they answer, who they are. `may_miss`: all ps,
+/// and one worker.
+Status PlacedModel::reach_tasks(milliseconds limit, bool may_miss,
+                                const std::function<bool()>& cancelled) {
   SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(cluster_->security()));
   SR_ASSIGN_OR_RETURN(ps_status_, status_of({"ps"}));
   SR_ASSIGN_OR_RETURN(everybody_, status_of({"ps", "worker"}));
   const auto until = steady_clock::now() + limit;
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
-    std::vector<service::TaskReport> reports =
-        everybody_->ask(std::clamp(left, milliseconds(1), kAskDeadline));
-    const auto lost = std::find_if(reports.begin(), reports.end(),
-                                   [](const auto& report) { return !report.status.ok(); });
-    if (lost == reports.end()) {
+    const milliseconds patience = may_miss ? kMissDeadline : std::min(left, kAskDeadline);
+    const std::vector<service::TaskReport> reports =
+        everybody_->ask(std::max(patience, milliseconds(1)));
+    const auto lost = std::ranges::find_if(reports, [&](const auto& report) {
+      return !report.status.ok() && (!may_miss || report.task.starts_with(kPs));
+    });
+    const bool has_worker = std::ranges::any_of(reports, [](const auto& report) {
+      return report.status.ok() && !report.task.starts_with(kPs);
+    });
+    for (const service::TaskReport& report : reports) {
+      if (may_miss && has_worker && !report.status.ok()) cluster_->give_up(report.task);
+    }
+    if (lost == reports.end() && has_worker) {
       take_tasks(reports);
       return {};
     }
     SR_RETURN_IF_ERROR(cluster_->check_alive());
-    Status missing = lost->status;
+    const service::TaskReport& missed = lost == reports.end() ? reports.back() : *lost;
+    Status missing = missed.status;
     // gRPC does not say that the other side hung up for a secret.
     SR_RETURN_IF_ERROR(base::with_context(
-        security::check_credentials(lost->address, credentials.get(), kCheckDeadline),
-        fmt::format("{} at {}", lost->task, lost->address)));
-    const bool may_come = missing.code() == StatusCode::kUnavailable ||
-                          missing.code() == StatusCode::kDeadlineExceeded;
-    if (!may_come || steady_clock::now() + kAskAgain >= until) return missing;
+        security::check_credentials(missed.address, credentials.get(), kCheckDeadline),
+        fmt::format("{} at {}", missed.task, missed.address)));
+    if (!is_away(missing) || steady_clock::now() + kAskAgain >= until) return missing;
     if (cancelled && cancelled()) return base::cancelled("interrupted");
     std::this_thread::sleep_for(kAskAgain);
   }
@@ -182,23 +281,42 @@ Status PlacedModel::reach_tasks(milliseconds limit, const std::function<bool()>&
 void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
   const std::map<std::string, uint64_t> before = std::move(incarnations_);
   incarnations_.clear();
-  replaced_.clear();
+  if (std::exchange(is_placed_, false)) replaced_.clear();
   topology_ = {};
   worker_lanes_.clear();
   for (const service::TaskReport& report : reports) {
+    if (!report.status.ok()) {
+      worker_lanes_.push_back(0);
+      continue;
+    }
     incarnations_[report.task] = report.incarnation;
     const auto known = before.find(report.task);
-    if (known != before.end() && known->second != report.incarnation) {
+    const bool is_other = known != before.end() && known->second != report.incarnation;
+    if (is_other && std::ranges::find(replaced_, report.task) == replaced_.end()) {
       replaced_.push_back(report.task);
     }
     const int lanes =
         static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
-    if (report.task.starts_with("/job:ps/")) {
+    if (report.task.starts_with(kPs)) {
+      pushes_are_answered_ =
+          report.protocol != cluster::name_of(cluster::Protocol::kStarServerLite);
       topology_.ps_lanes.push_back(lanes);
     } else {
       worker_lanes_.push_back(lanes);
     }
   }
+}
+
+std::vector<std::string> PlacedModel::missing_workers() const {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < worker_lanes_.size(); ++i) {
+    if (worker_lanes_[i] == 0) out.push_back(app::task_name("worker", static_cast<int>(i)));
+  }
+  return out;
+}
+
+int64_t PlacedModel::workers() const {
+  return std::ranges::count_if(worker_lanes_, [](int lanes) { return lanes > 0; });
 }
 
 int64_t PlacedModel::replicas() const {
@@ -213,7 +331,7 @@ Result<const std::vector<WorkerSession>*> PlacedModel::sessions(const std::strin
                                                                 const ir::Graph& graph,
                                                                 const std::string& kind) {
   SR_RETURN_IF_ERROR(check_placed());
-  return make_sessions(compute_dtype, graph, kind);
+  return make_sessions(compute_dtype, graph, kind, kReachDeadline);
 }
 
 Status PlacedModel::check_placed() const {
@@ -224,22 +342,24 @@ Status PlacedModel::check_placed() const {
 }
 
 Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
-    const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind) {
+    const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind,
+    milliseconds limit) {
   const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
   if (!is_new) return &at->second;
   std::vector<WorkerSession> made(worker_lanes_.size());
   Status status = for_all(made.size(), [&](size_t i) -> Status {
     const int index = static_cast<int>(i);
+    made[i].task = app::task_name("worker", index);
+    made[i].lanes = worker_lanes_[i];
+    if (worker_lanes_[i] == 0) return {};
     service::SessionOptions options = cluster_->session_options();
     options.state_group = state_group_;
     options.lease = lease_;
     options.compute_dtype = compute_dtype;
-    options.connect_timeout = kReachDeadline;
+    options.connect_timeout = limit;
     SR_ASSIGN_OR_RETURN(made[i].session,
                         service::Session::create(cluster_->target("worker", index),
                                                  on_worker(graph, index, registry_), options));
-    made[i].task = app::task_name("worker", index);
-    made[i].lanes = worker_lanes_[i];
     return {};
   });
   if (!status.ok()) {

@@ -36,12 +36,25 @@ class PlacedModel {
   /// `limit`: variables and sessions are others then, and what is left of the old ones, on workers
   /// that nobody can reach too, cannot change the new ones. Whatever the result is, sessions from
   /// before are closed. Errors: kDeadlineExceeded, naming who is not there again; kCancelled.
-  Status place_again(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
-  /// Tasks that do not answer, or are others than when the model was placed; never waits for long.
+  /// `may_miss`: workers that do not answer are left out, as join_again() does.
+  Status place_again(std::chrono::milliseconds limit, bool may_miss,
+                     const std::function<bool()>& cancelled);
+  /// After tasks were lost, or are there again: sessions of the variables as they are, to all
+  /// workers, or, where it may miss some, those that answer: the others have no session and no
+  /// lanes from now on. Waits at most `limit` for all that it may not miss. Sessions from before
+  /// are closed. Errors: kUnavailable and kDeadlineExceeded, naming a task that does not answer;
+  /// kDataLoss when a parameter server was started again and has not, from a standby, all that it
+  /// had answered; kCancelled.
+  Status join_again(std::chrono::milliseconds limit, bool may_miss,
+                    const std::function<bool()>& cancelled);
+  /// Whether workers that were left out answer; asks them now and then.
+  bool has_found_workers();
+  /// Tasks that the model is on and that do not answer, or are others than when it was placed;
+  /// never waits for long.
   std::vector<std::string> lost_tasks();
   /// Those of them that answer: they have nothing of the model any more.
   std::vector<std::string> tasks_started_again();
-  /// Those that were others the last time that it was placed again.
+  /// Those that were others when it was last placed again, or joined.
   [[nodiscard]] const std::vector<std::string>& replaced() const { return replaced_; }
 
   /// A session to each worker whose products are computed in `compute_dtype`. Errors: kUnavailable
@@ -51,8 +64,8 @@ class PlacedModel {
   Result<const std::vector<WorkerSession>*> sessions(const std::string& compute_dtype,
                                                      const ir::Graph& graph,
                                                      const std::string& kind);
-  /// One at the first worker.
-  [[nodiscard]] service::Session* first() const { return first_.get(); }
+  /// One at the first worker that there is.
+  [[nodiscard]] const std::shared_ptr<service::Session>& first() const { return first_; }
 
   /// The value of a variable, whole.
   Result<tensor::Tensor> read_variable(const std::string& name);
@@ -65,18 +78,27 @@ class PlacedModel {
   [[nodiscard]] const DistributedModel& distributed() const { return distributed_; }
   [[nodiscard]] const ir::OpRegistry& registry() const { return registry_; }
   [[nodiscard]] const std::vector<int>& worker_lanes() const { return worker_lanes_; }
-  /// Lanes of all workers.
+  /// Workers that are left out.
+  [[nodiscard]] std::vector<std::string> missing_workers() const;
+  /// Those that are not, and lanes of all of these.
+  [[nodiscard]] int64_t workers() const;
   [[nodiscard]] int64_t replicas() const;
 
  private:
-  Status reach_tasks(std::chrono::milliseconds limit, const std::function<bool()>& cancelled);
+  using Sessions = std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>>;
+
+  Status reach_tasks(std::chrono::milliseconds limit, bool may_miss,
+                     const std::function<bool()>& cancelled);
+  Status check_taken(const std::map<std::string, uint64_t>& before);
   Status take_lease();
   Status give_first_values();
   Result<const std::vector<WorkerSession>*> make_sessions(const std::string& compute_dtype,
                                                           const ir::Graph& graph,
-                                                          const std::string& kind);
+                                                          const std::string& kind,
+                                                          std::chrono::milliseconds limit);
   Result<std::unique_ptr<service::StatusClient>> status_of(const std::vector<std::string>& jobs);
   void take_tasks(const std::vector<service::TaskReport>& reports);
+  static void close_all(const Sessions& sessions);
   void close_sessions();
   [[nodiscard]] Status check_placed() const;
   Result<tensor::Tensor> read_part(const std::string& node, tensor::DType dtype,
@@ -89,15 +111,18 @@ class PlacedModel {
   std::unique_ptr<service::StatusClient> everybody_;
   std::map<std::string, uint64_t> incarnations_;  // By task.
   std::vector<std::string> replaced_;
+  bool is_placed_ = false;           // With what is in `replaced_`.
+  bool pushes_are_answered_ = true;  // Before a step ends; star_server_lite does not wait.
   Topology topology_;
-  std::vector<int> worker_lanes_;
+  std::vector<int> worker_lanes_;                 // 0: it is left out.
+  std::chrono::steady_clock::time_point looked_;  // For workers that are left out.
   DistributedModel distributed_;
   service::JobOptions job_;
   bool took_over_ = false;
   std::shared_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
   std::string state_group_;
   /// By compute_dtype and kind.
-  std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>> sessions_;
+  Sessions sessions_;
   std::shared_ptr<service::Session> first_;
 };
 

@@ -1,5 +1,6 @@
 #include "sidereal/train/replicas.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "sidereal/base/strings.h"
@@ -43,6 +44,11 @@ Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consisten
   return workers_;
 }
 
+/// That of the first worker that there is.
+const std::shared_ptr<service::Session>& Replicas::first() const {
+  return first_of(*workers_).session;
+}
+
 const std::vector<std::string>& Replicas::targets() const { return model_.targets; }
 
 Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* group,
@@ -59,9 +65,11 @@ Status Replicas::begin_in_step(const std::pair<std::string, Tensor>& rate, LoopG
                                 {kFirstStep, Tensor::scalar(first_)}},
                                model_.begin, {}, {.timeout = kDeadline})
                          .status());
-  const int64_t quorum = consistency_.quorum == 0 ? placed_->replicas() : consistency_.quorum;
+  // Of a worker that was lost there is nothing to wait for.
+  const int64_t all = placed_->replicas();
+  const int64_t quorum = consistency_.quorum == 0 ? all : std::min(consistency_.quorum, all);
   ChiefLoop chief;
-  chief.session = workers_->front().session;
+  chief.session = first();
   chief.replicas = placed_->replicas();
   chief.loop.targets = model_.chief;
   chief.loop.constants = {rate, {kReplicasToAggregate, Tensor::scalar(quorum)}};

@@ -39,7 +39,7 @@ class Replicas {
  private:
   Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
   Status begin_bounded(LoopGroup* group);
-  [[nodiscard]] service::Session* first() const { return workers_->front().session.get(); }
+  [[nodiscard]] const std::shared_ptr<service::Session>& first() const;
   [[nodiscard]] int64_t replica_of(size_t worker, size_t lane) const;
 
   PlacedModel* const placed_;

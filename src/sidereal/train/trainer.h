@@ -97,7 +97,9 @@ struct CheckpointReport {
   int64_t steps_before = 0;       ///< Of it, of all workers.
   int64_t rows_before = 0;
   int64_t rows_lost = 0;   ///< That were read before and learned from by nobody.
-  int64_t recoveries = 0;  ///< Losses of tasks that the fit went on after.
+  int64_t recoveries = 0;  ///< Losses of tasks after which the fit went on from a checkpoint.
+  /// Parameter servers that were lost and had what they had from a standby: nothing went back.
+  int64_t taken_from_standbys = 0;
   /// Learned from in vain, as they came after the checkpoint that was restored, and then again; as
   /// far as workers had told.
   int64_t rows_again = 0;
@@ -142,11 +144,19 @@ struct FitOptions {
   CheckpointOptions checkpoints = {};
   /// A task that is lost does not end the fit, which needs checkpoints for that: when the task is
   /// there again, all variables get the values of the newest one, or of the begin, and training
-  /// goes on at the row where that was saved. Who starts the task is the cluster's to say.
+  /// goes on at the row where that was saved. A parameter server that has, from a standby, all that
+  /// it had answered is an exception: variables stay as they are, and some rows may be trained
+  /// twice, as with `continues`. Who starts the task is the cluster's to say.
   bool restores = false;
+  /// A worker that is lost does not end the fit: the others go on with the rows that it has not
+  /// told of, and variables stay as they are. Some rows that it was at when it was lost may be
+  /// trained twice (FitResult::rows_twice_max). It trains again, if it comes back, when loops
+  /// begin: behind an epoch with validation data, or a checkpoint. The last worker is waited for
+  /// `restart_timeout_s` where the cluster starts tasks again.
+  bool continues = false;
   /// With `restores`: losses without a checkpoint between them, before the fit ends.
   int64_t losses_max = 5;
-  double restart_timeout_s = 120;  ///< With `restores`: until a lost task is there again.
+  double restart_timeout_s = 120;  ///< Until a lost task that is waited for is there again.
   std::function<void(const Progress&)> on_progress = nullptr;
   /// Gets what came of the validation data after an epoch, which counts from 1.
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
@@ -157,6 +167,9 @@ struct FitOptions {
   std::function<void(const std::string&)> on_warning = nullptr;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled = nullptr;
+
+  /// Whether the fit may outlive a task.
+  [[nodiscard]] bool may_go_on() const { return restores || continues; }
 };
 
 /// Result of a fit.
@@ -179,6 +192,8 @@ struct FitResult {
   std::vector<EvalResult> validation;
   int64_t best_epoch = 0;      ///< The one with the best evaluation, from 1; 0: there is none.
   bool restored_best = false;  ///< The weights are those of that epoch, and not of the last one.
+  int64_t workers_lost = 0;    ///< That the fit went on without; each time that one was lost.
+  int64_t rows_twice_max = 0;  ///< Rows at most that were trained twice for that.
   CheckpointReport checkpoints;
   std::vector<TaskStats> tasks;
   /// What was traced, elements of Chrome's trace format by lane; exec::chrome_file() makes a file
