@@ -27,12 +27,13 @@ def serve(processes: Processes, protocol: str, **tasks: int) -> dict[str, list[s
     return spec
 
 
-def tasks_of(target: str) -> list[dict[str, Any]]:
+def tasks_of(target: str, secret: str | None = None) -> list[dict[str, Any]]:
     """What each task of a cluster says of itself. Takes a tenth of a second. All of them are there,
     however long they take to answer."""
     command = [PROGRAM, "top", "--once", "--json", "--interval", "0.1", "--target", target]
     command += ["--timeout", str(PATIENCE_S)]
-    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    environment = {**os.environ, **({} if secret is None else {"SIDEREAL_SECRET": secret})}
+    done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
     tasks: list[dict[str, Any]] = json.loads(done.stdout)["tasks"]
     return tasks
 

@@ -102,6 +102,13 @@ def test_each_row_counts_once_whoever_is_killed(
     cluster.check_alive()
 
 
+def test_one_that_is_told_to_stop_is_lost_too(clusters: Clusters, tmp_path: Path) -> None:
+    cluster = clusters(ps=2, workers=2, on_ps_loss="restore")
+    victims = Victims("ps 1", "worker 0", number=signal.SIGTERM)
+    result = count(cluster, tmp_path, victims)
+    assert not victims.left and result.checkpoints.recoveries == 2
+
+
 def test_a_ps_that_hangs_is_killed_and_fit_goes_on(clusters: Clusters, tmp_path: Path) -> None:
     cluster = clusters(ps=2, workers=2, on_ps_loss="restore", silence_s=3.0)
     victims = Victims("ps 1", number=signal.SIGSTOP)

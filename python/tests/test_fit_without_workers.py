@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leftovers import tasks_of as tasks_at
 from test_fit_recovery import Victims, tasks_of
 
 import sidereal as sr
@@ -21,7 +22,7 @@ from sidereal.keras import layers
 Clusters = Callable[..., sr.LocalCluster]
 
 ROWS = 1501
-EPOCHS = 10
+EPOCHS = 25
 
 
 def counting_model() -> sr.Model:
@@ -118,11 +119,11 @@ def test_with_validation_and_checkpoints(clusters: Clusters, tmp_path: Path) -> 
     model = small_model()
     victims = Victims("worker 0")
     result = model.fit(
-        planted(2000), cluster=clusters(ps=2, workers=2), epochs=10, batch_size=16, verbose=False,
+        planted(2000), cluster=clusters(ps=2, workers=2), epochs=20, batch_size=16, verbose=False,
         validation=planted(2000, seed=1), checkpoint_dir=tmp_path, save_every="70steps",
-        on_worker_loss="continue", on_progress=victims, patience=9,
+        on_worker_loss="continue", on_progress=victims, patience=19,
     )  # fmt: skip
-    assert (result.workers_lost, result.rows, len(result.validation)) == (1, 20_000, 10)
+    assert (result.workers_lost, result.rows, len(result.validation)) == (1, 40_000, 20)
     assert result.checkpoints.rows_again == 0
     assert result.checkpoints.latest.endswith(str(result.steps))
     assert model.evaluate(planted(2000, seed=1)).auc > 0.8
@@ -153,7 +154,7 @@ def test_the_last_worker_ends_the_fit(clusters: Clusters) -> None:
 def test_a_fit_that_does_not_go_on_needs_all_workers(clusters: Clusters) -> None:
     cluster = clusters(ps=1, workers=2)
     model = small_model()
-    options: dict[str, Any] = {"epochs": 10, "batch_size": 16, "verbose": False}
+    options: dict[str, Any] = {"epochs": 30, "batch_size": 16, "verbose": False}
     model.fit(
         planted(2000), cluster=cluster, on_worker_loss="continue", on_progress=Victims("worker 1"),
         **options,
@@ -163,12 +164,35 @@ def test_a_fit_that_does_not_go_on_needs_all_workers(clusters: Clusters) -> None
     assert len(model.predict(planted(10))) == 10
     with pytest.raises(errors.UnavailableError, match="task:1 was lost in a fit before"):
         model.fit(planted(2000), **options)
-    assert model.fit(planted(2000), on_worker_loss="continue", **options).rows == 20_000
+    assert model.fit(planted(2000), on_worker_loss="continue", **options).rows == 60_000
 
 
 def test_words_are_checked() -> None:
     with pytest.raises(errors.InvalidArgumentError, match="'fail' or 'continue'"):
         small_model().fit(planted(10), on_worker_loss="restart")
+
+
+class OfStandbys(Victims):
+    """Those whose standbys are in sync."""
+
+    def __init__(self, cluster: sr.LocalCluster, *names: str) -> None:
+        super().__init__(*names)
+        self._cluster = cluster
+
+    def __call__(self, progress: sr.Progress) -> None:
+        if self.left and self._are_in_sync():
+            super().__call__(progress)
+
+    def _are_in_sync(self) -> bool:
+        # Of what sessions share, and of the model's.
+        names = {"sidereal_standbys": 2, "sidereal_standby_copies": 2}
+        tasks = tasks_at(f"grpc://{self._cluster.ps[0]}", self._cluster.security.secret)
+        return all(
+            task.get("figures", {}).get(name) == count
+            for task in tasks
+            if "/job:ps" in task["task"]
+            for name, count in names.items()
+        )
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
@@ -178,7 +202,7 @@ def test_a_ps_that_is_back_has_what_its_standby_had(
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     cluster = clusters(ps=2, workers=2, protocol=protocol, replicas=2, on_ps_loss="restore")
-    victims = Victims("ps 1", "ps 0")
+    victims = OfStandbys(cluster, "ps 1", "ps 0")
     result, counts = train(
         cluster, victims, checkpoint_dir=tmp_path, save_every="1h", on_ps_loss="restore",
         on_worker_loss="fail", consistency=consistency,
@@ -207,3 +231,13 @@ def test_over_star_server_lite_a_checkpoint_is_the_way_back(
     )  # fmt: skip
     assert result.checkpoints.recoveries == 1
     assert (counts.min(), counts.max()) == (EPOCHS, EPOCHS)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_one_that_is_told_to_stop_is_gone_too(clusters: Clusters, protocol: str) -> None:
+    """As a machine that is taken away is told."""
+    victims = Victims("worker 1", "worker 0", number=signal.SIGTERM)
+    result, counts = train(clusters(ps=2, workers=3, protocol=protocol), victims)
+    assert result.workers_lost == 2
+    assert counts.min() >= EPOCHS
+    assert counts.sum() - ROWS * EPOCHS <= result.rows_twice_max

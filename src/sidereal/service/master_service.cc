@@ -241,8 +241,11 @@ class MasterService::Impl final : public Base {
     common_->name = context->task->name();
     common_->sessions->source = context->source;
     leases_->jobs.source = context->source;
-    common_->sessions->on_ended = [leases = leases_](uint64_t id) {
-      leases->jobs.ended(id, /*is_orderly=*/false);
+    // A server that is stopping ends its sessions: no job is lost for that.
+    common_->sessions->on_ended = [leases = leases_,
+                                   common = std::weak_ptr<Common>(common_)](uint64_t id) {
+      const std::shared_ptr<Common> here = common.lock();
+      if (here && !here->draining) leases->jobs.ended(id, /*is_orderly=*/false);
     };
   }
 

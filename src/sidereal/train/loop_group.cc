@@ -163,6 +163,10 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
   }
   workers_[index].ended = true;
   Status& status = workers_[index].status = result.status();
+  // A task that is told to stop cancels what it runs, and is gone.
+  if (status.code() == StatusCode::kCancelled && !is_stopped_ && !is_cancelled_) {
+    status = base::unavailable("{}", base::message_of(status));
+  }
   // Of a connection that ended only the address is known.
   if (status.code() == StatusCode::kUnavailable && base::message_of(status)[0] != '/') {
     status = base::with_context(status, sessions_[index].task);

@@ -107,14 +107,27 @@ Status PlacedModel::place_again(milliseconds limit, bool may_miss,
 
 Status PlacedModel::join_again(milliseconds limit, bool may_miss,
                                const std::function<bool()>& cancelled) {
-  const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
-  const std::map<std::string, uint64_t> before = incarnations_;
+  const auto until = steady_clock::now() + limit;
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    const Status joined = join_once(std::max(left, milliseconds(0)), may_miss, cancelled);
+    // One that answered may be stopping, or is lost just now.
+    const bool may_come = is_away(joined) || joined.code() == StatusCode::kAborted;
+    if (!may_come) return joined;
+    // It may be lost for good.
+    SR_RETURN_IF_ERROR(cluster_->check_alive());
+    if (steady_clock::now() + kAskAgain >= until) return not_again(limit, joined);
+    if (cancelled && cancelled()) return base::cancelled("interrupted");
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+Status PlacedModel::join_once(milliseconds limit, bool may_miss,
+                              const std::function<bool()>& cancelled) {
   const std::vector<int> ps_lanes = topology_.ps_lanes;
-  const Status reached = reach_tasks(limit, may_miss, cancelled);
-  // It may be lost for good.
-  if (is_away(reached)) SR_RETURN_IF_ERROR(cluster_->check_alive());
-  if (is_away(reached)) return not_again(limit, reached);
-  SR_RETURN_IF_ERROR(reached);
+  if (known_.empty()) known_ = incarnations_;
+  SR_RETURN_IF_ERROR(reach_tasks(limit, may_miss, cancelled));
+  const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
   const bool lost_ps = std::ranges::any_of(replaced_, is_ps);
   if (topology_.ps_lanes != ps_lanes || (lost_ps && !pushes_are_answered_)) {
     return base::data_loss("{} lost what a push had changed", base::join(replaced_, ", "));
@@ -123,20 +136,23 @@ Status PlacedModel::join_again(milliseconds limit, bool may_miss,
   SR_RETURN_IF_ERROR(take_lease());
   // Variables are there as long as a session has them.
   const Sessions old = std::exchange(sessions_, {});
-  first_ = nullptr;
   // A server that takes what a standby has lets sessions in when it has it.
   const auto made =
       make_sessions("float32", distributed_.graph, "", std::max(limit, kReachDeadline));
-  if (made.ok()) first_ = first_of(**made).session;
+  if (!made.ok()) {
+    sessions_ = old;
+    return made.status();
+  }
+  first_ = first_of(**made).session;
   close_all(old);
-  SR_RETURN_IF_ERROR(made.status());
-  if (lost_ps) SR_RETURN_IF_ERROR(check_taken(before));
+  if (lost_ps) SR_RETURN_IF_ERROR(check_taken());
   is_placed_ = true;
+  known_.clear();
   return {};
 }
 
-/// Whether servers that were started again since `before` have all that they had answered then.
-Status PlacedModel::check_taken(const std::map<std::string, uint64_t>& before) {
+/// Whether servers that were started again have all that they had answered before.
+Status PlacedModel::check_taken() {
   const std::vector<service::TaskReport> reports = everybody_->ask(kAskDeadline);
   for (const service::TaskReport& ps : reports) {
     if (!ps.task.starts_with(kPs) || std::ranges::find(replaced_, ps.task) == replaced_.end()) {
@@ -144,7 +160,7 @@ Status PlacedModel::check_taken(const std::map<std::string, uint64_t>& before) {
     }
     SR_RETURN_IF_ERROR(ps.status);
     if (!ps.taken) return base::data_loss("{} has nothing from a standby", ps.task);
-    const uint64_t life = before.at(ps.task);
+    const uint64_t life = known_.at(ps.task);
     for (const service::TaskReport& worker : reports) {
       for (const resources::PushedSoFar& answered : worker.answered) {
         if (answered.life != life) continue;
@@ -188,6 +204,7 @@ Status PlacedModel::give_first_values() {
   SR_RETURN_IF_ERROR(first->run({}, {}, {distributed_.initializer}, options).status());
   first_ = first;
   is_placed_ = true;
+  known_.clear();
   return {};
 }
 

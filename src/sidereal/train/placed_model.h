@@ -87,9 +87,11 @@ class PlacedModel {
  private:
   using Sessions = std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>>;
 
+  Status join_once(std::chrono::milliseconds limit, bool may_miss,
+                   const std::function<bool()>& cancelled);
   Status reach_tasks(std::chrono::milliseconds limit, bool may_miss,
                      const std::function<bool()>& cancelled);
-  Status check_taken(const std::map<std::string, uint64_t>& before);
+  Status check_taken();
   Status take_lease();
   Status give_first_values();
   Result<const std::vector<WorkerSession>*> make_sessions(const std::string& compute_dtype,
@@ -110,6 +112,7 @@ class PlacedModel {
   std::unique_ptr<service::StatusClient> ps_status_;
   std::unique_ptr<service::StatusClient> everybody_;
   std::map<std::string, uint64_t> incarnations_;  // By task.
+  std::map<std::string, uint64_t> known_;         // Before the first loss that is being made good.
   std::vector<std::string> replaced_;
   bool is_placed_ = false;           // With what is in `replaced_`.
   bool pushes_are_answered_ = true;  // Before a step ends; star_server_lite does not wait.

@@ -26,7 +26,7 @@ constexpr uint64_t kStepsOfWorker = uint64_t{1} << 28;
 /// Process numbers of one worker's steps in traces.
 constexpr int32_t kProcessesOfWorker = 1 << 20;
 /// Steps of a lane that may be trained when its worker is lost, and that were not told of.
-constexpr int64_t kAheadMax = 64;
+constexpr int64_t kAheadMax = 128;
 /// Of a lane that was stopped: beside those in flight, those whose pushes are on their way.
 constexpr int64_t kStepsBehindFlight = 2;
 /// Losses of workers one after the other without a step between them.
