@@ -125,6 +125,7 @@ Status PlacedModel::join_again(milliseconds limit, bool may_miss,
 Status PlacedModel::join_once(milliseconds limit, bool may_miss,
                               const std::function<bool()>& cancelled) {
   const std::vector<int> ps_lanes = topology_.ps_lanes;
+  const std::vector<int> worker_lanes = worker_lanes_;
   if (known_.empty()) known_ = incarnations_;
   SR_RETURN_IF_ERROR(reach_tasks(limit, may_miss, cancelled));
   const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
@@ -140,7 +141,9 @@ Status PlacedModel::join_once(milliseconds limit, bool may_miss,
   const auto made =
       make_sessions("float32", distributed_.graph, "", std::max(limit, kReachDeadline));
   if (!made.ok()) {
+    // The old ones are of these workers.
     sessions_ = old;
+    worker_lanes_ = worker_lanes;
     return made.status();
   }
   first_ = first_of(**made).session;
