@@ -195,27 +195,29 @@ class OfStandbys(Victims):
         )
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+# Epochs enough for standbys to be in sync well before the end.
+@pytest.mark.parametrize(
+    ("protocol", "number", "epochs"), [("grpc", 1, EPOCHS), ("star_server", 0, 3 * EPOCHS)]
+)
 @pytest.mark.parametrize("consistency", ["async", "bounded(2)", "sync"])
 def test_a_ps_that_is_back_has_what_its_standby_had(
-    clusters: Clusters, tmp_path: Path, protocol: str, consistency: str,
+    clusters: Clusters, tmp_path: Path, protocol: str, number: int, epochs: int, consistency: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     cluster = clusters(ps=2, workers=2, protocol=protocol, replicas=2, on_ps_loss="restore")
-    victims = OfStandbys(cluster, "ps 1", "ps 0")
+    victims = OfStandbys(cluster, f"ps {number}")
     result, counts = train(
         cluster, victims, checkpoint_dir=tmp_path, save_every="1h", on_ps_loss="restore",
-        on_worker_loss="fail", consistency=consistency,
+        on_worker_loss="fail", consistency=consistency, epochs=epochs,
     )  # fmt: skip
     assert not victims.left
     done = result.checkpoints
-    assert (done.taken_from_standbys, done.recoveries, done.rows_again) == (2, 0, 0)
+    assert (done.taken_from_standbys, done.recoveries, done.rows_again) == (1, 0, 0)
     if consistency != "sync":
-        assert counts.min() >= EPOCHS
-        assert 0 <= counts.sum() - ROWS * EPOCHS <= result.rows_twice_max
+        assert counts.min() >= epochs
+        assert 0 <= counts.sum() - ROWS * epochs <= result.rows_twice_max
     told = capfd.readouterr().err
-    for task in (0, 1):
-        assert f"/job:ps/replica:0/task:{task} was lost and has what it had from a standby" in told
+    assert f"/job:ps/replica:0/task:{number} was lost and has what it had from a standby" in told
 
 
 def test_over_star_server_lite_a_checkpoint_is_the_way_back(

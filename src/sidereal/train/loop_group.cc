@@ -36,6 +36,11 @@ bool is_loss(const Status& status) {
   return status.code() == StatusCode::kUnavailable || status.code() == StatusCode::kAborted;
 }
 
+Status uncancelled(const Status& status) {
+  if (status.code() != StatusCode::kCancelled) return status;
+  return base::unavailable("{}", base::message_of(status));
+}
+
 const WorkerSession& first_of(const std::vector<WorkerSession>& workers) {
   return *std::ranges::find_if(workers, [](const auto& one) { return one.session != nullptr; });
 }
@@ -163,10 +168,7 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
   }
   workers_[index].ended = true;
   Status& status = workers_[index].status = result.status();
-  // A task that is told to stop cancels what it runs, and is gone.
-  if (status.code() == StatusCode::kCancelled && !is_stopped_ && !is_cancelled_) {
-    status = base::unavailable("{}", base::message_of(status));
-  }
+  if (!is_stopped_ && !is_cancelled_) status = uncancelled(status);
   // Of a connection that ended only the address is known.
   if (status.code() == StatusCode::kUnavailable && base::message_of(status)[0] != '/') {
     status = base::with_context(status, sessions_[index].task);
@@ -183,7 +185,7 @@ void LoopGroup::run_chief() {
       result.status().code() == StatusCode::kOutOfRange && replicas_left_ == chief_->replicas;
   if (!is_end && beside_.ok()) {
     beside_ = result.ok() ? base::internal("the chief's loop ended before those of workers")
-                          : result.status();
+                          : uncancelled(result.status());
   }
   chief_ended_ = true;
   changed_.notify_all();
@@ -200,7 +202,7 @@ void LoopGroup::lane_ended(size_t worker, size_t lane) {
   }
   // No replica waits for it any more, and what it would be told through may be what was lost.
   if (!leave_ || is_stopped_) return;
-  const Status left = leave_(worker, lane, steps);
+  const Status left = uncancelled(leave_(worker, lane, steps));
   if (left.ok()) return;
   const std::lock_guard lock(mutex_);
   if (beside_.ok()) beside_ = left;

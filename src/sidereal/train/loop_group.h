@@ -47,6 +47,9 @@ struct StepOutputs {
 Status root_cause(app::Cluster* cluster, const Status& seen);
 /// Whether an error says that a task, or a connection to it, was lost.
 bool is_loss(const Status& status);
+/// What became of a step or loop that nobody here has cancelled: if it was, its task was told to
+/// stop, which is a loss: kUnavailable.
+Status uncancelled(const Status& status);
 
 /// Runs one loop after another on all workers at once and adds up what they report. The first fetch
 /// of each loop is its loss.

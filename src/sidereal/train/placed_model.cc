@@ -7,6 +7,7 @@
 
 #include "sidereal/base/strings.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/ops/ops.h"
 #include "sidereal/security/channel.h"
 #include "sidereal/sys/posix/control_groups.h"
@@ -330,7 +331,7 @@ void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
 std::vector<std::string> PlacedModel::missing_workers() const {
   std::vector<std::string> out;
   for (size_t i = 0; i < worker_lanes_.size(); ++i) {
-    if (worker_lanes_[i] == 0) out.push_back(app::task_name("worker", static_cast<int>(i)));
+    if (worker_lanes_[i] == 0) out.push_back(cluster::task_name("worker", static_cast<int>(i)));
   }
   return out;
 }

@@ -55,8 +55,8 @@ Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* gr
                        task::LoopOptions* loop) {
   first_ += kOfLoop;
   if (!consistency_.is_in_step() || consistency_.is_hybrid()) loop->constants = {rate};
-  if (consistency_.is_in_step()) return begin_in_step(rate, group);
-  return consistency_.waits() ? begin_bounded(group) : Status();
+  if (consistency_.is_in_step()) return uncancelled(begin_in_step(rate, group));
+  return consistency_.waits() ? uncancelled(begin_bounded(group)) : Status();
 }
 
 Status Replicas::begin_in_step(const std::pair<std::string, Tensor>& rate, LoopGroup* group) {
@@ -117,8 +117,9 @@ void Replicas::number(size_t worker, task::LoopOptions* own) const {
 }
 
 Result<int64_t> Replicas::updates() {
-  SR_ASSIGN_OR_RETURN(const std::vector<Tensor> read,
-                      first()->run({}, {model_.step}, {}, {.timeout = kDeadline}));
+  const auto fetched = first()->run({}, {model_.step}, {}, {.timeout = kDeadline});
+  SR_RETURN_IF_ERROR(uncancelled(fetched.status()));
+  const std::vector<Tensor>& read = *fetched;
   if (read.size() != 1 || read[0].dtype() != DType::kInt64 || read[0].num_elements() != 1) {
     return base::internal("the number of the step is no number");
   }

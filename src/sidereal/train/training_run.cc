@@ -308,21 +308,34 @@ Status TrainingRun::go_on(const Status& failure) {
   const steady_clock::time_point began = steady_clock::now();
   // Through a session that may be lost.
   if (saver_ != nullptr) saver_->settle();
-  const std::vector<std::string> lost = placed_->lost_tasks();
-  const auto ps = std::ranges::count_if(
-      lost, [](const std::string& task) { return task.starts_with("/job:ps/"); });
+  const std::vector<std::string> missed = placed_->missing_workers();
+  std::vector<std::string> lost = placed_->lost_tasks();
+  const auto is_ps = [](const std::string& task) { return task.starts_with("/job:ps/"); };
+  const auto has_lost_ps = [&] { return std::ranges::any_of(lost, is_ps); };
   // What a worker that was lost as well had pushed nobody knows.
-  const bool may_go_on = ps > 0 ? options_.restores && ps == std::ssize(lost) : options_.continues;
-  if (!may_go_on) return failure;
+  const auto may_go_on = [&] {
+    return has_lost_ps() ? options_.restores && std::ranges::all_of(lost, is_ps)
+                         : options_.continues;
+  };
+  if (!lost.empty() && !may_go_on()) return failure;
   const Status joined =
       placed_->join_again(milliseconds(static_cast<int64_t>(options_.restart_timeout_s * 1e3)),
                           options_.continues, options_.cancelled);
-  if (ps > 0 && joined.code() == StatusCode::kDataLoss) return failure;
+  if (joined.code() == StatusCode::kDataLoss) return failure;
   SR_RETURN_IF_ERROR(base::with_context(joined, base::message_of(failure)));
+  // One that was stopping answered until it had.
+  const auto add = [&lost](const std::string& task) {
+    if (std::ranges::find(lost, task) == lost.end()) lost.push_back(task);
+  };
+  std::ranges::for_each(placed_->replaced(), add);
+  for (const std::string& task : placed_->missing_workers()) {
+    if (std::ranges::find(missed, task) == missed.end()) add(task);
+  }
+  if (!may_go_on()) return failure;
   SR_RETURN_IF_ERROR(deal_again());
   fit_->goes_on({.why = failure,
                  .lost = lost,
-                 .has_lost_ps = ps > 0,
+                 .has_lost_ps = has_lost_ps(),
                  .workers = placed_->workers(),
                  .rows_twice = rows_untold_,
                  .lasted = steady_clock::now() - began});
