@@ -50,13 +50,17 @@ class Counting:
         with suppress(errors.Error):
             self.session.close()
 
+    def push(self) -> None:
+        """Once, to each of the ps."""
+        ids = self._random.permutation(KEYS)[:PUSHED]
+        self.sent[:, ids] += 1
+        self.session.run(self._push, {self._ids: ids})
+        self.answered[:, ids] += 1
+
     def run(self) -> None:
         with suppress(errors.Error):
             while not self.ends.is_set():
-                ids = self._random.permutation(KEYS)[:PUSHED]
-                self.sent[:, ids] += 1
-                self.session.run(self._push, {self._ids: ids})
-                self.answered[:, ids] += 1
+                self.push()
                 self.many.release()
 
     def now(self) -> np.ndarray:

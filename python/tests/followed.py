@@ -18,21 +18,24 @@ ROWS, DIM = 3001, 4
 class Cluster:
     """Some ps of two lanes and a worker, and programs that follow them."""
 
-    def __init__(self, protocol: str, *options: Any, ps: int = 2, replicas: int = 1) -> None:
+    def __init__(
+        self, protocol: str, *options: Any, ps: int = 2, replicas: int = 1, **process: Any
+    ) -> None:
         ports = addresses(ps + 1)
         self.jobs = {"ps": ports[:ps], "worker": ports[ps:]}
         self._options = ["--protocol", protocol, "--lanes", "2", *options]
-        self._replicas = replicas
+        self._replicas, self._process = replicas, process
         self.processes = Processes()
-        self._ps = [self._serve("ps", task) for task in range(ps)]
+        self.ps = [self._serve("ps", task) for task in range(ps)]
         self._serve("worker", 0)
         self.target = f"grpc://{ports[ps]}"
 
     def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
         replicas = self._replicas if job == "ps" else 1
         return self.processes.serve(
-            self.jobs, job, task, *self._options, "--option", f"replicas={replicas}"
-        )
+            self.jobs, job, task, *self._options, "--option", f"replicas={replicas}",
+            **self._process,
+        )  # fmt: skip
 
     def __enter__(self) -> Cluster:
         return self
@@ -45,19 +48,19 @@ class Cluster:
         self.start_ps(task)
 
     def start_ps(self, task: int) -> None:
-        self._ps[task] = self._serve("ps", task)
+        self.ps[task] = self._serve("ps", task)
 
     def pause_ps(self, task: int) -> None:
         """It does nothing any more when this returns."""
-        self._ps[task].send_signal(signal.SIGSTOP)
-        os.waitpid(self._ps[task].pid, os.WUNTRACED)
+        self.ps[task].send_signal(signal.SIGSTOP)
+        os.waitpid(self.ps[task].pid, os.WUNTRACED)
 
     def resume_ps(self, task: int) -> None:
-        self._ps[task].send_signal(signal.SIGCONT)
+        self.ps[task].send_signal(signal.SIGCONT)
 
     def kill_ps(self, task: int) -> None:
-        self._ps[task].kill()
-        self._ps[task].wait()
+        self.ps[task].kill()
+        self.ps[task].wait()
 
 
 class Tables:

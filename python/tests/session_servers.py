@@ -46,7 +46,8 @@ class Processes:
     ) -> subprocess.Popen[str]:
         """A server without Python, which listens when this returns. `process`: for Popen."""
         what = ["--cluster", json.dumps(cluster), "--job", job, "--task", task, *options]
-        made = self._start([PROGRAM, "serve", *what], stderr=subprocess.DEVNULL, **process)
+        process = {"stderr": subprocess.DEVNULL, **process}
+        made = self._start([PROGRAM, "serve", *what], **process)
         assert made.stdout is not None
         line = made.stdout.readline()
         assert line.rstrip().rpartition(":")[2].isdigit(), line

@@ -30,7 +30,14 @@ Status serve(const ServerOptions& options, double drain_s, const ProcessHandles&
     SR_RETURN_IF_ERROR(sys::posix::report_line(handles.report_fd, server->address()));
   }
   EndSignals::End end = EndSignals::End::kNotYet;
-  while (end == EndSignals::End::kNotYet) end = signals->wait(60 * sys::kSecond);
+  // One that has standbys may be deposed.
+  const int64_t look = (options.data.replicas > 1 ? 1 : 60) * sys::kSecond;
+  while (end == EndSignals::End::kNotYet && !server->join(0)) end = signals->wait(look);
+  if (end == EndSignals::End::kNotYet) {
+    base::emit(server->source(), base::Event::kTaskStopping, {{"reason", "deposed"}});
+    return base::aborted("a later start of {} has taken its place; this one has ended",
+                         server->task());
+  }
   if (end == EndSignals::End::kSignal) {
     base::emit(server->source(), base::Event::kTaskStopping, {{"reason", "signal"}});
     server->stop(drain_s);

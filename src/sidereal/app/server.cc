@@ -53,7 +53,10 @@ constexpr std::chrono::milliseconds kLook(20);
 
 class Server::Impl {
  public:
-  ~Impl() { stop(0); }
+  ~Impl() {
+    stop(0);
+    if (ending_.joinable()) ending_.join();
+  }
 
   Status start(const ServerOptions& options) {
     service::keep_callback_threads();
@@ -317,10 +320,17 @@ class Server::Impl {
              .index = options.task,
              .replicas = static_cast<int>(options.data.replicas),
              .wait = std::chrono::milliseconds(options.data.standby_wait_ms),
+             .ask_limit = std::chrono::milliseconds(options.data.standby_timeout_ms),
+             .deposed = [this] { end_deposed(); },
              .cluster = cluster_,
              .credentials = credentials_,
              .source = {.task = task_name_, .incarnation = task_->incarnation(), .logs = true}}));
     return {};
+  }
+
+  /// A later start has the place of this one. Called once, by a thread that stop() waits for.
+  void end_deposed() {
+    ending_ = std::thread([this] { stop(0); });
   }
 
   /// How lanes wait and where they run; says so.
@@ -524,6 +534,7 @@ class Server::Impl {
   std::unique_ptr<service::WorkerService> worker_;
   std::unique_ptr<service::MasterService> master_;
   std::unique_ptr<service::GrpcServer> grpc_;
+  std::thread ending_;                             // That of end_deposed().
   master::Threads threads_;                        // Its threads use all of the above.
   std::unique_ptr<scrape::ScrapeServer> scrapes_;  // Reads figures of all of the above.
 };

@@ -70,6 +70,11 @@ class StandbyLane final : public task::ChangesSink {
   void acknowledge(bool does) {
     change([&] { acknowledges_ = does; });
   }
+  /// That it has so much, whatever it has.
+  void acknowledge_cut(uint64_t cut) {
+    const std::lock_guard lock(mutex_);
+    reader_->took(taken_, cut);
+  }
   void cancel() {
     const std::lock_guard lock(mutex_);
     reader_->cancel();
@@ -88,6 +93,7 @@ class StandbyLane final : public task::ChangesSink {
   [[nodiscard]] bool is_in_sync() const { return is_in_sync_; }
   /// The snapshot has come.
   [[nodiscard]] bool has_all() const { return replica_.position(lane_).has_value(); }
+  [[nodiscard]] uint64_t cut() const { return replica_.position(lane_)->cut; }
   [[nodiscard]] const std::optional<Status>& ended() const { return ended_; }
   [[nodiscard]] bool has(const std::string& variable, float value) const {
     const Result<Tensor> found = replica_.value(variable);
@@ -216,10 +222,12 @@ class Standbys : public ::testing::TestWithParam<int> {
     return answer.wait_for(0s) == std::future_status::ready;
   }
 
-  Standby attach(bool is_synchronous = true) {
+  /// `is_quiet`: it acknowledges nothing, and is not in sync.
+  Standby attach(bool is_synchronous = true, bool is_quiet = false) {
     Standby out;
     for (int lane = 0; lane < GetParam(); ++lane) {
       out.push_back(std::make_shared<StandbyLane>(lane));
+      out.back()->acknowledge(!is_quiet);
       auto reader = task_->read_changes(
           {.lane = lane, .cut_ns = sys::kMillisecond, .is_synchronous = is_synchronous},
           out.back());
@@ -228,7 +236,7 @@ class Standbys : public ::testing::TestWithParam<int> {
     }
     for (const auto& lane : out) {
       EXPECT_TRUE(lane->wait([&](const StandbyLane& one) {
-        return one.has_all() && one.is_in_sync() == is_synchronous;
+        return one.has_all() && one.is_in_sync() == (is_synchronous && !is_quiet);
       }));
     }
     return out;
@@ -248,6 +256,13 @@ class Standbys : public ::testing::TestWithParam<int> {
     }
     EXPECT_TRUE(has);
   }
+  /// The standbys have what it pushed, and do not say so.
+  Answer push_that_waits(std::initializer_list<Standby> standbys, int variable = 0) {
+    for (const Standby& standby : standbys) acknowledge(standby, false);
+    Answer answer = push(variable);
+    for (const Standby& standby : standbys) wait_until_given(standby, variable, 1);
+    return answer;
+  }
   int64_t figure(const char* name) { return task_->figures().value(name); }
 
   static constexpr uint64_t kSession = 256;
@@ -265,9 +280,7 @@ TEST_P(Standbys, have_a_push_before_it_is_answered_and_pulls_do_not_wait) {
   const Standby standby = attach();
   EXPECT_EQ(figure("sidereal_standbys"), GetParam());
   for (int variable = 0; variable < GetParam(); ++variable) {
-    acknowledge(standby, false);
-    Answer answer = push(variable);
-    wait_until_given(standby, variable, 1);
+    Answer answer = push_that_waits({standby}, variable);
     EXPECT_EQ(pull(variable), 1);
     EXPECT_FALSE(is_answered(answer));
     EXPECT_GT(figure("sidereal_standby_waiting"), 0);
@@ -281,11 +294,7 @@ TEST_P(Standbys, are_all_waited_for) {
   start(1h);
   const Standby one = attach();
   const Standby other = attach();
-  acknowledge(one, false);
-  acknowledge(other, false);
-  Answer answer = push(0);
-  wait_until_given(one, 0, 1);
-  wait_until_given(other, 0, 1);
+  Answer answer = push_that_waits({one, other});
   acknowledge(one, true);
   EXPECT_EQ(pull(0), 1);
   EXPECT_FALSE(is_answered(answer));
@@ -320,15 +329,46 @@ TEST_P(Standbys, that_say_nothing_are_let_go) {
 TEST_P(Standbys, that_go_are_not_waited_for) {
   start(1h);
   const Standby standby = attach();
-  acknowledge(standby, false);
-  Answer answer = push(0);
-  wait_until_given(standby, 0, 1);
+  Answer answer = push_that_waits({standby});
   EXPECT_EQ(pull(0), 1);
   EXPECT_FALSE(is_answered(answer));
   for (const auto& lane : standby) lane->cancel();
   EXPECT_TRUE(status_of(&answer).ok());
   for (const auto& lane : standby) {
     EXPECT_TRUE(lane->wait([](const StandbyLane& one) { return one.ended().has_value(); }));
+  }
+}
+
+TEST_P(Standbys, are_in_sync_when_they_have_what_was_answered_before) {
+  start(1h);
+  const Standby standby = attach(/*is_synchronous=*/true, /*is_quiet=*/true);
+  std::vector<uint64_t> before;
+  for (const auto& lane : standby) {
+    before.push_back(lane->look([](const StandbyLane& one) { return one.cut(); }));
+  }
+  for (int variable = 0; variable < GetParam(); ++variable) {
+    Answer answer = push(variable);
+    EXPECT_TRUE(status_of(&answer).ok());
+    wait_until_given(standby, variable, 1);
+  }
+  // Near enough to be waited for.
+  for (size_t i = 0; i < standby.size(); ++i) {
+    standby[i]->acknowledge_cut(before[i]);
+    std::promise<void> heard;
+    ASSERT_TRUE(task_->post(static_cast<int>(i), [&heard] { heard.set_value(); }));
+    heard.get_future().wait();
+  }
+  Answer waits = push(0);
+  EXPECT_EQ(pull(0), 2);
+  EXPECT_FALSE(is_answered(waits));
+  for (const auto& lane : standby) {
+    EXPECT_FALSE(lane->look([](const StandbyLane& one) { return one.is_in_sync(); }));
+  }
+  EXPECT_EQ(figure("sidereal_standbys"), 0);
+  acknowledge(standby, true);
+  EXPECT_TRUE(status_of(&waits).ok());
+  for (const auto& lane : standby) {
+    EXPECT_TRUE(lane->wait([](const StandbyLane& one) { return one.is_in_sync(); }));
   }
 }
 
@@ -344,9 +384,7 @@ TEST_P(Standbys, are_not_followers_that_ask_for_nothing) {
 TEST_P(Standbys, have_maybe_not_what_a_session_pushed_that_is_closed) {
   start(1h);
   const Standby standby = attach();
-  acknowledge(standby, false);
-  Answer answer = push(0);
-  wait_until_given(standby, 0, 1);
+  Answer answer = push_that_waits({standby});
   task_->close_session(kSession);
   EXPECT_EQ(status_of(&answer).code(), StatusCode::kCancelled);
 }
@@ -354,11 +392,27 @@ TEST_P(Standbys, have_maybe_not_what_a_session_pushed_that_is_closed) {
 TEST_P(Standbys, have_maybe_not_what_a_task_had_that_stops) {
   start(1h);
   const Standby standby = attach();
-  acknowledge(standby, false);
-  Answer answer = push(0);
-  wait_until_given(standby, 0, 1);
+  Answer answer = push_that_waits({standby});
   task_->stop();
   EXPECT_EQ(status_of(&answer).code(), StatusCode::kCancelled);
+}
+
+TEST_P(Standbys, of_a_task_that_is_deposed_have_not_what_it_is_asked_for) {
+  start(1h);
+  const Standby standby = attach();
+  Answer answer = push_that_waits({standby});
+  task_->depose(base::aborted("another start has its place"));
+  EXPECT_EQ(status_of(&answer).code(), StatusCode::kAborted);
+  // Acknowledged or not, and without a standby.
+  acknowledge(standby, true);
+  for (const auto& lane : standby) lane->cancel();
+  Answer next = push(0);
+  EXPECT_EQ(status_of(&next).code(), StatusCode::kAborted);
+  Answer read = begin(pulls_[0], std::nullopt);
+  EXPECT_EQ(status_of(&read).code(), StatusCode::kAborted);
+  EXPECT_EQ(task_->open_session(kSession + 1).code(), StatusCode::kAborted);
+  EXPECT_EQ(task_->read_changes({}, std::make_shared<StandbyLane>(0)).status().code(),
+            StatusCode::kAborted);
 }
 
 }  // namespace

@@ -89,13 +89,16 @@ constexpr std::array kKinds = {
     EventKind{Event::kStandbyTaken, "standby_taken", "task standby variables rows bytes seconds",
               "A task that was started again has what its standby had, and lets sessions in.",
               kInfo, "it has its variables from its standby"},
+    EventKind{Event::kTaskDeposed, "task_deposed", "task by standby",
+              "A later start of a task was given its copy: this one refuses everything, and ends.",
+              LogLevel::kError, "a later start of the task has taken its place, and this one ends"},
 };
 
 constexpr bool are_in_order() {
   for (size_t i = 0; i < kKinds.size(); ++i) {
     if (static_cast<size_t>(kKinds[i].event) != i) return false;
   }
-  return kKinds.size() == static_cast<size_t>(Event::kStandbyTaken) + 1;
+  return kKinds.size() == static_cast<size_t>(Event::kTaskDeposed) + 1;
 }
 static_assert(are_in_order());
 

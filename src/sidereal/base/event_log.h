@@ -46,6 +46,7 @@ enum class Event : uint8_t {
   kStandbyInSync,
   kStandbyLost,
   kStandbyTaken,
+  kTaskDeposed,
 };
 
 /// The row of an event in the one table of them. Value type.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "sidereal/service/standbys.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/task/failure.h"
 
@@ -19,10 +20,12 @@ constexpr int64_t kHour = int64_t{3'600'000'000};
 
 }  // namespace
 
-FollowStream::FollowStream(task::Task* task, grpc::CallbackServerContext* call,
+FollowStream::FollowStream(task::Task* task, std::shared_ptr<Standbys> standbys,
+                           grpc::CallbackServerContext* call,
                            std::shared_ptr<std::atomic<int64_t>> count,
                            std::shared_ptr<std::atomic<int64_t>> bad_requests)
     : task_(task),
+      standbys_(std::move(standbys)),
       count_(std::move(count)),
       bad_requests_(std::move(bad_requests)),
       is_too_much_(++*count_ > kStreamsMax),
@@ -170,13 +173,21 @@ void FollowStream::ended(const Status& status) {
 
 void FollowStream::hung_up() {
   std::shared_ptr<task::ChangesReader> reader;
+  bool was_standby = false;
   {
     const std::lock_guard lock(reader_mutex_);
-    has_gone_ = true;
     call_ = nullptr;
+    // Once: what comes next would not wait.
+    if (std::exchange(has_gone_, true)) return;
     reader = reader_;
+    was_standby = is_standby_;
   }
-  if (reader != nullptr) reader->cancel();
+  if (reader != nullptr && was_standby && standbys_ != nullptr) {
+    // Pushes wait for it until it is known that no later start was given its copy.
+    standbys_->when_asked([reader] { reader->cancel(); });
+  } else if (reader != nullptr) {
+    reader->cancel();
+  }
   tell_of_cut();
 }
 

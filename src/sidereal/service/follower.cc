@@ -96,6 +96,8 @@ std::unique_ptr<Follower::Held> Follower::hold(uint64_t life) {
   return Task::hold(tasks_.front(), life);
 }
 
+uint64_t Follower::deposed_by(uint64_t life) const { return tasks_.front()->deposed_by(life); }
+
 void Follower::keep_looking() {
   std::unique_lock lock(end_mutex_);
   while (!has_ended_) {

@@ -139,6 +139,8 @@ class Follower {
     virtual std::optional<std::string> next(size_t bytes_max) = 0;
   };
   [[nodiscard]] std::unique_ptr<Held> hold(uint64_t life);
+  /// The start of the first task that the copy of its start `life` was held for; 0: none.
+  [[nodiscard]] uint64_t deposed_by(uint64_t life) const;
 
  private:
   class Task;

@@ -26,6 +26,8 @@ constexpr milliseconds kAgain{250};
 /// How often a waiting caller is asked whether it still is one.
 constexpr milliseconds kAsk{100};
 constexpr int kLanesMax = task::Task::kLanesMax;
+/// Starts of a task that are known to be deposed, at most.
+constexpr size_t kDeposedKept = 256;
 constexpr int64_t kWindowBytes = int64_t{8} << 20;
 /// For cancelled streams to end, which depends on this process alone.
 constexpr std::chrono::seconds kEndWait{10};
@@ -184,7 +186,7 @@ bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply, ui
       groups_ = {reply->groups().names().begin(), reply->groups().names().end()};
     }
     if (reply->has_begun()) {
-      if (fenced_life_ != 0 && reply->begun().life() == fenced_life_) {
+      if (heir_of(reply->begun().life()) != 0) {
         broke(base::aborted("{} was started again, and the start before is there yet", of_.task));
         return false;
       }
@@ -383,7 +385,10 @@ std::unique_ptr<Follower::Held> Follower::Task::hold(const std::shared_ptr<Task>
   std::vector<std::shared_ptr<Call>> ending;
   {
     const std::lock_guard lock(task->mutex_);
-    if (task->life_ != 0 && task->life_ != life) task->fenced_life_ = task->life_;
+    if (task->life_ != 0 && task->life_ != life && task->heir_of(task->life_) == 0) {
+      if (task->deposed_.size() == kDeposedKept) task->deposed_.erase(task->deposed_.begin());
+      task->deposed_.emplace_back(task->life_, life);
+    }
     for (Lane& lane : task->lanes_) {
       // What it brings from here on is dropped.
       if (lane.call != nullptr) ending.push_back(std::exchange(lane.call, nullptr));
@@ -392,6 +397,17 @@ std::unique_ptr<Follower::Held> Follower::Task::hold(const std::shared_ptr<Task>
   }
   for (const auto& call : ending) call->hang_up();
   return held;
+}
+
+uint64_t Follower::Task::deposed_by(uint64_t life) const {
+  const std::lock_guard lock(mutex_);
+  return heir_of(life);
+}
+
+/// With mutex_.
+uint64_t Follower::Task::heir_of(uint64_t life) const {
+  const auto found = std::ranges::find(deposed_, life, &std::pair<uint64_t, uint64_t>::first);
+  return found == deposed_.end() ? 0 : found->second;
 }
 
 std::vector<std::shared_ptr<Follower::Task::Call>> Follower::Task::calls() const {

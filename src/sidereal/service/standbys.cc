@@ -15,6 +15,7 @@
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/failure.h"
+#include "sidereal/task/origin.h"
 
 namespace sidereal::service {
 
@@ -28,6 +29,8 @@ namespace {
 constexpr milliseconds kLook{100};
 /// For a copy to come, once it has begun to.
 constexpr std::chrono::minutes kTakeLimit{10};
+/// How often those that keep standbys of a task are asked whether it was deposed.
+constexpr std::chrono::seconds kAskDeposed{1};
 /// How long groups are kept for their sessions after a fill.
 constexpr std::chrono::minutes kJoinLimit{2};
 
@@ -62,24 +65,11 @@ class Standbys::Source {
   }
 
   /// kUnavailable while the host is not there.
-  Status ask() {
-    hang_up();
-    context_ = std::make_unique<grpc::ClientContext>();
-    context_->set_deadline(std::chrono::system_clock::now() + kTakeLimit);
-    {
-      const std::lock_guard lock(standbys_.mutex_);
-      if (standbys_.stops_) return base::cancelled("the task is stopping");
-      standbys_.asking_.push_back(context_.get());
-    }
-    const StandbysOptions& options = standbys_.options_;
-    v1::TakeCopyRequest request;
-    request.set_version(kSessionVersion);
-    request.set_task(options.task->name());
-    request.set_life(options.task->incarnation());
-    reader_ = stub_->TakeCopy(context_.get(), request);
-    if (reader_->Read(&has_)) return {};
-    const Status ended = end();
-    return ended.ok() ? base::internal("{} has said nothing", host_.task) : ended;
+  Status ask() { return ask(kTakeLimit, /*only_asks=*/false); }
+  /// Whether this start was deposed: the later one, or 0.
+  Result<uint64_t> ask_whether_deposed() {
+    SR_RETURN_IF_ERROR(ask(standbys_.options_.ask_limit, /*only_asks=*/true));
+    return has_.deposed_by();
   }
   bool read(v1::TakeCopyReply* reply) { return reader_->Read(reply); }
   /// Why nothing more is read; ok: all was.
@@ -91,6 +81,26 @@ class Standbys::Source {
   }
 
  private:
+  Status ask(milliseconds limit, bool only_asks) {
+    hang_up();
+    context_ = std::make_unique<grpc::ClientContext>();
+    context_->set_deadline(std::chrono::system_clock::now() + limit);
+    {
+      const std::lock_guard lock(standbys_.mutex_);
+      if (standbys_.stops_) return base::cancelled("the task is stopping");
+      standbys_.asking_.push_back(context_.get());
+    }
+    const StandbysOptions& options = standbys_.options_;
+    v1::TakeCopyRequest request;
+    request.set_version(kSessionVersion);
+    request.set_task(options.task->name());
+    request.set_life(options.task->incarnation());
+    request.set_only_asks(only_asks);
+    reader_ = stub_->TakeCopy(context_.get(), request);
+    if (reader_->Read(&has_)) return {};
+    const Status ended = end();
+    return ended.ok() ? base::internal("{} has said nothing", host_.task) : ended;
+  }
   void forget() {
     const std::lock_guard lock(standbys_.mutex_);
     std::erase(standbys_.asking_, context_.get());
@@ -140,16 +150,20 @@ void Standbys::stop() {
   }
   if (thread_.joinable()) thread_.join();
   std::vector<Hosted> ending;
+  std::vector<std::function<void()>> gone;
   {
     const std::lock_guard lock(mutex_);
     ending.swap(hosted_);
+    gone.swap(gone_);
   }
+  for (const auto& then : gone) then();
 }
 
 /// False: it is to stop.
 bool Standbys::wait(milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return !changed_.wait_for(lock, limit, [this] { return stops_; });
+  changed_.wait_for(lock, limit, [this] { return stops_ || !gone_.empty(); });
+  return !stops_;
 }
 
 void Standbys::run() {
@@ -161,13 +175,74 @@ void Standbys::run() {
   if (was_known) fill();
   options_.task->let_in();
   const steady_clock::time_point began = steady_clock::now();
+  steady_clock::time_point asked = began;
+  const std::vector<std::unique_ptr<Source>> keepers = hosts();
   bool has_let_go = false;
   while (wait(kLook)) {
     look_for_groups();
+    if (has_gone() || steady_clock::now() - asked >= kAskDeposed) {
+      asked = steady_clock::now();
+      ask_whether_deposed(keepers);
+    }
     if (has_let_go || steady_clock::now() - began < kJoinLimit) continue;
     has_let_go = true;
     options_.task->stop_keeping_groups();
   }
+}
+
+/// Those that keep standbys of this task.
+std::vector<std::unique_ptr<Standbys::Source>> Standbys::hosts() {
+  std::vector<std::unique_ptr<Source>> out;
+  for (const FollowedAddress& host : neighbours(1)) {
+    out.push_back(std::make_unique<Source>(this, host));
+  }
+  return out;
+}
+
+void Standbys::when_asked(std::function<void()> then) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stops_) {
+      gone_.push_back(std::exchange(then, nullptr));
+      changed_.notify_all();
+    }
+  }
+  if (then != nullptr) then();
+}
+
+bool Standbys::has_gone() const {
+  const std::lock_guard lock(mutex_);
+  return !gone_.empty();
+}
+
+/// Asks all that keep standbys of this task, and then tells those that have waited for it.
+void Standbys::ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& hosts) {
+  std::vector<std::function<void()>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    gone.swap(gone_);
+  }
+  for (const std::unique_ptr<Source>& host : hosts) {
+    if (is_deposed_) break;
+    const Result<uint64_t> by = host->ask_whether_deposed();
+    // One that cannot be reached is asked again.
+    if (by.ok() && *by != 0) depose(host->host(), *by);
+  }
+  for (const auto& then : gone) then();
+}
+
+void Standbys::depose(const std::string& host, uint64_t by) {
+  is_deposed_ = true;
+  const std::string& name = options_.task->name();
+  // Before anything that takes time.
+  options_.task->depose(task::with_origin(
+      base::aborted("{} was deposed: its start {:016x} has what {} kept of this one, {:016x}; make "
+                    "a new session",
+                    name, by, host, options_.task->incarnation()),
+      {.task = name, .is_restarted = true}));
+  base::emit(options_.source, base::Event::kTaskDeposed,
+             {{"task", name}, {"by", fmt::format("{:016x}", by)}, {"standby", host}});
+  options_.deposed();
 }
 
 /// The tasks before this one (-1), or after it (1), that have to do with it.
@@ -240,6 +315,14 @@ std::vector<Standbys::Copy> Standbys::hold(const std::string& task, uint64_t lif
     }
   }
   return out;
+}
+
+uint64_t Standbys::deposed_by(const std::string& task, uint64_t life) const {
+  const std::lock_guard lock(mutex_);
+  for (const Hosted& hosted : hosted_) {
+    if (hosted.of.task == task) return hosted.by_group.at("")->deposed_by(life);
+  }
+  return 0;
 }
 
 std::optional<TakenCopy> Standbys::taken() const {

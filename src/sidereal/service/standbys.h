@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,6 +37,11 @@ struct StandbysOptions {
   int replicas = 1;
   /// How long a task that starts waits for one that may have its copy.
   std::chrono::milliseconds wait{10'000};
+  /// For the answer of a task to whether this start was deposed.
+  std::chrono::milliseconds ask_limit{1'000};
+  /// Called once, when it was, and the task refuses everything: has the server end. Must not block,
+  /// nor stop this.
+  std::function<void()> deposed;
   std::shared_ptr<KnownCluster> cluster;
   std::shared_ptr<const security::Credentials> credentials;
   base::EventSource source;
@@ -43,7 +49,9 @@ struct StandbysOptions {
 
 /// The synchronous standbys of other tasks of the job that are in this process; and what this task
 /// takes back of its own when it starts again, before it lets sessions in. A task that has not been
-/// told its cluster begins with nothing, and with the standbys when it is told.
+/// told its cluster begins with nothing, and with the standbys when it is told. A start whose copy
+/// was given to a later start is deposed: the tasks that keep its standbys are asked once a second,
+/// and before pushes are answered without one that has gone.
 /// Lifecycle: create() has the task hold off sessions, start(), stop().
 /// Thread:    any.
 class Standbys {
@@ -64,6 +72,11 @@ class Standbys {
   };
   /// Those of `task` that are whole, for its start `life`; empty: there are none.
   [[nodiscard]] std::vector<Copy> hold(const std::string& task, uint64_t life);
+  /// The start of `task` that the copy of its start `life` was held for; 0: none.
+  [[nodiscard]] uint64_t deposed_by(const std::string& task, uint64_t life) const;
+  /// A standby of this task has gone: calls `then` when those that keep standbys of it have been
+  /// asked whether it was deposed, and it refuses everything if so; or have not answered in time.
+  void when_asked(std::function<void()> then);
   [[nodiscard]] std::optional<TakenCopy> taken() const;
   /// Copies that are here and current.
   [[nodiscard]] int64_t current() const;
@@ -79,6 +92,7 @@ class Standbys {
   explicit Standbys(StandbysOptions options) : options_(std::move(options)) {}
   void run();
   [[nodiscard]] bool wait(std::chrono::milliseconds limit);
+  [[nodiscard]] bool has_gone() const;
   [[nodiscard]] std::vector<FollowedAddress> neighbours(int direction) const;
   [[nodiscard]] std::shared_ptr<Follower> follow(const FollowedAddress& of,
                                                  const std::string& group) const;
@@ -88,6 +102,9 @@ class Standbys {
   [[nodiscard]] std::vector<std::unique_ptr<Source>> ask_all(
       const std::vector<FollowedAddress>& hosts);
   Status take_from(Source* source, std::chrono::steady_clock::time_point began);
+  [[nodiscard]] std::vector<std::unique_ptr<Source>> hosts();
+  void ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& hosts);
+  void depose(const std::string& host, uint64_t by);
 
   const StandbysOptions options_;
   mutable std::mutex mutex_;
@@ -96,6 +113,8 @@ class Standbys {
   std::vector<Hosted> hosted_;
   std::optional<TakenCopy> taken_;
   std::vector<grpc::ClientContext*> asking_;  // To be cancelled at the end.
+  std::vector<std::function<void()>> gone_;   // Of when_asked(); these wait for the next asking.
+  bool is_deposed_ = false;                   // Of the thread.
   std::thread thread_;
 };
 

@@ -440,7 +440,8 @@ class WorkerService::Impl final
   grpc::ServerBidiReactor<v1::FollowRequest, v1::FollowReply>* FollowChanges(
       grpc::CallbackServerContext* call) override {
     const auto stream = std::make_shared<FollowStream>(
-        common_->task, call, std::shared_ptr<std::atomic<int64_t>>(common_, &common_->followers),
+        common_->task, options_.standbys, call,
+        std::shared_ptr<std::atomic<int64_t>>(common_, &common_->followers),
         std::shared_ptr<std::atomic<int64_t>>(common_, &common_->bad_requests));
     stream->start(stream);
     return stream.get();
@@ -455,11 +456,11 @@ class WorkerService::Impl final
           base::failed_precondition("{} speaks session version {}, the caller {}", name,
                                     kSessionVersion, request->version()));
     }
-    std::vector<Standbys::Copy> copies;
-    if (options_.standbys != nullptr) {
-      copies = options_.standbys->hold(request->task(), request->life());
+    if (options_.standbys == nullptr) return CopyStream::give({});
+    if (request->only_asks()) {
+      return CopyStream::say(options_.standbys->deposed_by(request->task(), request->life()));
     }
-    return CopyStream::give(std::move(copies));
+    return CopyStream::give(options_.standbys->hold(request->task(), request->life()));
   }
 
   grpc::ServerUnaryReactor* ResetContainers(grpc::CallbackServerContext* call,

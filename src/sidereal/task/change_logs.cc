@@ -85,7 +85,9 @@ class LaneChanges::Reader final : public ChangesReader,
   int64_t told = 0;                          ///< was last told something.
   uint64_t mark = 0;                         ///< That it asked for and was not told.
   bool has_begun = false;
-  bool is_in_sync = false;    ///< Pushes wait for it.
+  bool is_in_sync = false;    ///< Pushes wait for it,
+  uint64_t answered_end = 0;  ///< and this cut has those that were answered before;
+  bool has_answered = false;  ///< it has them too, and was told that it is in sync.
   bool has_told_end = false;  ///< And has not heard of it.
   bool goes_on = false;       ///< Soon.
   bool has_ended = false;
@@ -201,7 +203,7 @@ void LaneChanges::count() {
     const uint64_t end = open->log->end().cut;
     for (const auto& reader : open->readers) {
       ++readers;
-      standbys += reader->is_in_sync ? 1 : 0;
+      standbys += reader->has_answered ? 1 : 0;
       bytes += reader->given - reader->taken;
       // Until it has begun it is behind nothing.
       if (reader->has_begun) cuts += end - std::min(end, reader->position.cut);
@@ -241,6 +243,7 @@ void LaneChanges::remove(Reader* reader, const Status& why) {
   reader->of_task->leave(reader->logs, lane_);
   const std::shared_ptr<Open> open = find(reader->logs.get());
   if (std::exchange(reader->is_in_sync, false)) --reader->logs->standbys;
+  reader->has_answered = false;
   std::erase_if(open->readers, [reader](const auto& one) { return one.get() == reader; });
   release(open);
   const StatusCode code = why.code();
@@ -273,6 +276,7 @@ void LaneChanges::cut_later() {
 
 void LaneChanges::cut() {
   const int64_t now = lane_->lane()->now();
+  static_cast<void>(time_run());
   for (const auto& open : std::vector(open_)) {
     if (open->readers.empty()) continue;
     open->log->cut();
@@ -286,7 +290,7 @@ void LaneChanges::cut() {
                                                      kReaderSilenceNs / sys::kSecond));
         continue;
       }
-      if (is_late(*open, *reader, now)) {
+      if (is_late(*open, *reader)) {
         remove(reader.get(),
                base::deadline_exceeded("the standby has acknowledged cut {} and not {} in {} ms",
                                        reader->applied, open->held.front().cut,
@@ -303,24 +307,40 @@ void LaneChanges::cut() {
   }
 }
 
+/// How long the lane has run: a process that was stopped has not heard of its standbys, and they
+/// have not been late.
+int64_t LaneChanges::time_run() {
+  const int64_t now = lane_->lane()->now();
+  const int64_t most = standby_timeout_ / kLooks * 2;
+  run_ += looked_ == 0 ? 1 : std::clamp<int64_t>(now - looked_, 0, most);
+  looked_ = now;
+  return run_;
+}
+
 /// Whether what waits has waited for this standby for too long.
-bool LaneChanges::is_late(const Open& open, const Reader& reader, int64_t now) const {
+bool LaneChanges::is_late(const Open& open, const Reader& reader) const {
   if (!reader.is_in_sync || open.held.empty()) return false;
   const Held& first = open.held.front();
-  return first.given != 0 && first.cut > reader.applied && now - first.given > standby_timeout_;
+  return first.given != 0 && first.cut > reader.applied && run_ - first.given > standby_timeout_;
 }
 
 /// A standby has said what it has.
 void LaneChanges::acknowledged(Reader* reader) {
   const std::shared_ptr<Open> open = find(reader->logs.get());
-  const uint64_t end = open->log->end().cut;
   if (!reader->is_in_sync) {
+    const uint64_t end = open->log->end().cut;
     if (reader->snapshot != nullptr || reader->taken < reader->snapshot_end) return;
     if (end - std::min(end, reader->applied) > kNearCuts) return;
     reader->is_in_sync = true;
     ++reader->logs->standbys;
+    reader->answered_end = open->log->cut().cut;
+    go_on(reader);
+    if (reader->has_ended) return;
+  }
+  if (!reader->has_answered && reader->applied >= reader->answered_end) {
+    reader->has_answered = true;
     count();
-    reader->sink->in_sync(end);
+    reader->sink->in_sync(reader->answered_end);
   }
   release(open);
 }
@@ -375,7 +395,7 @@ void LaneChanges::end_round() {
     if (open->held.empty() || open->held.back().given != 0) continue;
     // One entry for all that the round has changed.
     const uint64_t end = open->log->cut().cut;
-    const int64_t now = lane_->lane()->now();
+    const int64_t now = time_run();
     for (auto held = open->held.rbegin(); held != open->held.rend() && held->given == 0; ++held) {
       held->given = now;
       // What was noted may have been nothing.

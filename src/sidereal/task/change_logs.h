@@ -108,7 +108,7 @@ class LaneChanges {
   struct Held {
     uint64_t cut = 0;
     int64_t since = 0;  ///< Time.
-    int64_t given = 0;  ///< When the cut was made; 0: it is not.
+    int64_t given = 0;  ///< When the cut was made, as time_run(); 0: it is not.
     std::function<void()> then;
   };
   struct Open {
@@ -134,7 +134,8 @@ class LaneChanges {
     return out;
   }
   void acknowledged(Reader* reader);
-  [[nodiscard]] bool is_late(const Open& open, const Reader& reader, int64_t now) const;
+  [[nodiscard]] bool is_late(const Open& open, const Reader& reader) const;
+  int64_t time_run();
   void hold(const OpenLogs* logs, std::function<void()> then);
   void release(const std::shared_ptr<Open>& open);
 
@@ -143,6 +144,8 @@ class LaneChanges {
   std::vector<std::shared_ptr<Open>> open_;
   std::vector<resources::ChangeLog*> logs_;  // Of these.
   bool is_going_to_cut_ = false;
+  int64_t run_ = 0;     // Of time_run(),
+  int64_t looked_ = 0;  // when it was last called.
   uint64_t marked_ = 0;
 
   metrics::Figures figures_;

@@ -41,8 +41,8 @@ class ChangesSink {
   /// Nothing is new; the log ends at cut `end`, which was made after the reader had asked for
   /// `mark`, if that is not 0.
   virtual void at(uint64_t end, uint64_t mark) = 0;
-  /// The reader is synchronous and has caught up: until it ends, what changes variables on the lane
-  /// is answered when it has that. The log ends at cut `end` now.
+  /// The reader is synchronous and has caught up: it has all that was answered, which is in cut
+  /// `end`, and until it ends what changes variables on the lane is answered when it has that.
   virtual void in_sync(uint64_t end) = 0;
   /// The last call. kOutOfRange: the reader was too slow, and comes back with its position;
   /// kDeadlineExceeded: it has said nothing for kReaderSilenceNs, or, in sync, has not acknowledged

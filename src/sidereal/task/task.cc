@@ -88,6 +88,11 @@ class Task::Impl final : private exec::VariableLanes {
     waker_->wake = [this] { tell_others(kNoLane); };
   }
 
+  void depose(const Status& why) {
+    programs_.hold_off(why);
+    for (const auto& lane : lanes_) lane->depose(why);
+  }
+
   void stop() {
     if (stopped_.exchange(true)) return;
     {
@@ -310,6 +315,7 @@ Result<std::shared_ptr<ChangesReader>> Task::read_changes(const ChangesWanted& w
   return impl_->read_changes(wanted, std::move(sink));
 }
 void Task::hold_off(Status why) { impl_->programs().hold_off(std::move(why)); }
+void Task::depose(const Status& why) { impl_->depose(why); }
 void Task::let_in() { impl_->programs().hold_off({}); }
 Status Task::fill(const std::string& state_group, std::vector<resources::Replica::Taken> values) {
   return impl_->programs().fill(state_group, std::move(values));

@@ -306,6 +306,10 @@ class Task {
   /// Refuses sessions and readers of changes with `why`, kUnavailable, until let_in().
   void hold_off(Status why);
   void let_in();
+  /// Another start of the task has its place: from here on sessions and readers of changes are
+  /// refused with `why`, and steps end with it, also those whose changes standbys were to have
+  /// first.
+  void depose(const Status& why);
   /// Gives sessions that share their state, or those of a group when they come, what another start
   /// of the task had. While it holds off; before, nothing was there. kInvalidArgument for what no
   /// variable can be.

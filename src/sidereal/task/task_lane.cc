@@ -113,6 +113,16 @@ void TaskLane::refuse() {
   for (const auto& [step, signal] : signals_) signal->raise(exec::StopSignal::Reason::kCancelled);
 }
 
+void TaskLane::depose(const Status& why) {
+  post_urgent([this, why] {
+    deposed_ = why;
+    for (const auto& step : steps_in_order()) {
+      if (step->running()) finish(step, why, false);
+    }
+    refuse_held(why, nullptr);
+  });
+}
+
 void TaskLane::stop() {
   while (!lane_->stop().ok()) {
     base::log_warning("an op does not end, and the task waits for it lane={}", lane_->name());
@@ -798,10 +808,11 @@ void TaskLane::give_back_unused() {
 }
 
 /// Ends this task's part of a step.
-void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& status, bool derived) {
+void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended, bool derived) {
+  const Status& status = deposed_.ok() ? ended : deposed_;
   ProgramResult result;
   result.status = status;
-  result.derived = derived && !status.ok();
+  result.derived = derived && !status.ok() && deposed_.ok();
   exec::Step* const step = state->step();
   if (status.ok()) {
     const size_t fetches = state->program()->loaded->bound->program().fetches.size();

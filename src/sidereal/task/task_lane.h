@@ -46,6 +46,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   void start(Peers* peers);
   /// Takes nothing any more.
   void refuse();
+  /// Ends every step with `why`, also those that begin later: what is here counts no more.
+  void depose(const Status& why);
   /// Ends every step, and the lane.
   void stop();
   [[nodiscard]] int index() const { return index_; }
@@ -206,6 +208,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   LaneChanges changes_{this, options_.standby_timeout_ns};
   std::deque<std::shared_ptr<HeldAnswer>> held_;  // Some of which may have left.
+  Status deposed_;                                // Of depose(); ok: it was not.
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;
   uint64_t trims_ = 0;                   // So far.

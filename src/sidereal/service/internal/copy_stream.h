@@ -34,6 +34,14 @@ class CopyStream final : public grpc::ServerWriteReactor<session::v1::TakeCopyRe
     out->StartWrite(&out->reply_);
     return out;
   }
+  /// Which later start has deposed the one that asks; 0: none.
+  static CopyStream* say(uint64_t deposed_by) {
+    auto* const out = new CopyStream({});
+    out->reply_.set_deposed_by(deposed_by);
+    callback_ran(out);
+    out->StartWrite(&out->reply_);
+    return out;
+  }
   static CopyStream* refuse(const Status& why) {
     auto* const out = new CopyStream({});
     callback_ran(out);

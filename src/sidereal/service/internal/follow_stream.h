@@ -18,15 +18,17 @@
 /// For the .cc files of service.
 namespace sidereal::service {
 
+class Standbys;
+
 /// A FollowChanges stream. What is under way is bounded by what the reader has taken.
 class FollowStream final
     : public ServerStream<session::v1::FollowRequest, session::v1::FollowReply>,
       public task::ChangesSink {
  public:
-  /// `task` and `call` are borrowed; how many streams there are is counted in `count`, what is
-  /// refused in `bad_requests`.
-  FollowStream(task::Task* task, grpc::CallbackServerContext* call,
-               std::shared_ptr<std::atomic<int64_t>> count,
+  /// `task` and `call` are borrowed; `standbys` may be nullptr; how many streams there are is
+  /// counted in `count`, what is refused in `bad_requests`.
+  FollowStream(task::Task* task, std::shared_ptr<Standbys> standbys,
+               grpc::CallbackServerContext* call, std::shared_ptr<std::atomic<int64_t>> count,
                std::shared_ptr<std::atomic<int64_t>> bad_requests);
   ~FollowStream() override;
 
@@ -50,6 +52,7 @@ class FollowStream final
   [[nodiscard]] bool said_all() const override { return !began_; }
 
   task::Task* const task_;
+  const std::shared_ptr<Standbys> standbys_;
   const std::shared_ptr<std::atomic<int64_t>> count_;
   const std::shared_ptr<std::atomic<int64_t>> bad_requests_;
   const bool is_too_much_;

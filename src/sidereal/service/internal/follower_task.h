@@ -50,6 +50,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   [[nodiscard]] const resources::Replica& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::string> groups() const;
   static std::unique_ptr<Held> hold(const std::shared_ptr<Task>& task, uint64_t life);
+  [[nodiscard]] uint64_t deposed_by(uint64_t life) const;
   Status copy_to(const Choose& choose, std::map<std::string, tensor::Tensor>* values) const;
 
  private:
@@ -84,6 +85,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
     status_ = std::move(status);
     is_mended_ = false;
   }
+  [[nodiscard]] uint64_t heir_of(uint64_t life) const;
   [[nodiscard]] FollowedTask figures() const;
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] bool is_in_sync() const;
@@ -103,10 +105,11 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   Status status_;            // What broke,
   bool is_mended_ = false;   // and whether something has come since.
   uint64_t wanted_mark_ = 0;
-  size_t open_ = 0;           // Calls.
-  int holders_ = 0;           // Nothing is followed while there are any.
-  uint64_t life_ = 0;         // The start of the task that was followed last.
-  uint64_t fenced_life_ = 0;  // It is followed no more; 0: none.
+  size_t open_ = 0;    // Calls.
+  int holders_ = 0;    // Nothing is followed while there are any.
+  uint64_t life_ = 0;  // The start of the task that was followed last.
+  /// Starts that are followed no more, and those that the copy was given to. The latest ones.
+  std::vector<std::pair<uint64_t, uint64_t>> deposed_;
   std::vector<std::string> groups_;
 };
 
