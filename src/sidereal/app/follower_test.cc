@@ -71,5 +71,20 @@ TEST(Followers, hold_a_copy_for_another_start_and_follow_the_first_no_more) {
   EXPECT_FALSE(follower.tasks()[0].is_in_sync);
 }
 
+TEST(Followers, know_which_start_deposed_which_also_of_those_that_were_never_followed) {
+  const TestCluster cluster(1);
+  const auto follower = follower_of(cluster);
+  ASSERT_NE(follower, nullptr);
+  static_cast<void>(follower->hold(/*life=*/11));
+  EXPECT_EQ(follower->deposed_by(11), 0U);
+  static_cast<void>(follower->hold(/*life=*/12));
+  EXPECT_EQ(follower->deposed_by(11), 12U);
+  EXPECT_EQ(follower->deposed_by(12), 0U);
+  // The last one that asks has it.
+  static_cast<void>(follower->hold(/*life=*/11));
+  EXPECT_EQ(follower->deposed_by(12), 11U);
+  EXPECT_EQ(follower->deposed_by(11), 0U);
+}
+
 }  // namespace
 }  // namespace sidereal::app

@@ -385,9 +385,12 @@ std::unique_ptr<Follower::Held> Follower::Task::hold(const std::shared_ptr<Task>
   std::vector<std::shared_ptr<Call>> ending;
   {
     const std::lock_guard lock(task->mutex_);
-    if (task->life_ != 0 && task->life_ != life && task->heir_of(task->life_) == 0) {
+    // The one that was followed; and the one that took it last, which may never have been.
+    std::erase_if(task->deposed_, [life](const auto& one) { return one.first == life; });
+    for (const uint64_t before : {task->life_, std::exchange(task->taken_by_, life)}) {
+      if (before == 0 || before == life || task->heir_of(before) != 0) continue;
       if (task->deposed_.size() == kDeposedKept) task->deposed_.erase(task->deposed_.begin());
-      task->deposed_.emplace_back(task->life_, life);
+      task->deposed_.emplace_back(before, life);
     }
     for (Lane& lane : task->lanes_) {
       // What it brings from here on is dropped.

@@ -105,9 +105,10 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   Status status_;            // What broke,
   bool is_mended_ = false;   // and whether something has come since.
   uint64_t wanted_mark_ = 0;
-  size_t open_ = 0;    // Calls.
-  int holders_ = 0;    // Nothing is followed while there are any.
-  uint64_t life_ = 0;  // The start of the task that was followed last.
+  size_t open_ = 0;        // Calls.
+  int holders_ = 0;        // Nothing is followed while there are any.
+  uint64_t life_ = 0;      // The start of the task that was followed last.
+  uint64_t taken_by_ = 0;  // The start that it was held for last; 0: none.
   /// Starts that are followed no more, and those that the copy was given to. The latest ones.
   std::vector<std::pair<uint64_t, uint64_t>> deposed_;
   std::vector<std::string> groups_;
