@@ -10,6 +10,9 @@ auc: test AUC of a model by staleness, bounded(0) to bounded(16) and async, and 
 hybrid, with the same settings and as many epochs each. Frappe, or MovieLens-1M (--data movielens).
 What a bound allows is not what there is: measured is also how many changes others made to dense
 variables between a step's pull and its push, on average.
+
+bytes: what a worker sends and receives in a step with async and with geo(k), of a model of dense
+variables alone and of DeepFM: the difference of a long and a short training.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +39,9 @@ from _quality import FRAPPE, FRAPPE_IDS, exit_without_data
 from _quality_data import LIKED, MOVIELENS
 from common import add_report_arguments, lines, make_report, table, write_figures
 from sidereal import _native
+from sidereal.keras import layers
 
-PARTS = ("slow", "auc")
+PARTS = ("slow", "auc", "bytes")
 SLOWER = 5
 BATCH = 64
 FIELDS = 8
@@ -63,10 +67,20 @@ class Sizes:
     rounds: int = 3
     bounds: tuple[int, ...] = BOUNDS
     auc_workers: tuple[int, ...] = (1, 2, 4, 8)
+    windows: tuple[int, ...] = (1, 4, 16)
+    byte_steps: int = 32
 
 
 QUICK = Sizes(
-    workers=2, rate=100.0, seconds=0.2, warm_s=0.1, rounds=1, bounds=(1,), auc_workers=(1, 2)
+    workers=2,
+    rate=100.0,
+    seconds=0.2,
+    warm_s=0.1,
+    rounds=1,
+    bounds=(1,),
+    auc_workers=(1, 2),
+    windows=(2,),
+    byte_steps=4,
 )
 
 
@@ -318,7 +332,98 @@ def mean_of(
     return statistics.mean(found) if found else None
 
 
+# --- Bytes.
+
+DENSE_INPUTS = 64
+#: Of geo(k), of a model without tables: of a k-th of async.
+BYTES_TARGET = 1.2
+BYTES_SEED = 1
+
+
+def dense_model() -> sr.Model:
+    model = sr.Model(seed=1)
+    x, y = model.input("x", sr.float32, (DENSE_INPUTS,)), model.input("y", sr.float32, ())
+    for units in (256, 256):
+        x = layers.Dense(units, activation="relu")(x)
+    found = sr.reshape(layers.Dense(1)(x), [-1])
+    loss = sr.reduce_mean(sr.square(found - y))
+    model.compile(found, sr.optimizers.Adam(0.01), loss=loss)
+    return model
+
+
+def dense_rows(rows: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(BYTES_SEED)
+    x = random.normal(size=(rows, DENSE_INPUTS))
+    return {"x": x.astype(np.float32), "y": x[:, 0].astype(np.float32)}
+
+
+def click_rows(rows: int) -> sr.data.DataSpec:
+    return sr.data.synthetic(rows=rows, vocabulary_max=10_000)
+
+
+def click_model() -> sr.Model:
+    return sr.models.build(
+        "deepfm", click_rows(BATCH), hidden=(64, 64), embedding_dim=16,
+        optimizer=sr.optimizers.Adam(0.002),
+    )  # fmt: skip
+
+
+def bytes_of_a_step(
+    model: Callable[[], sr.Model], rows: Callable[[int], Any], consistency: str, steps: int
+) -> float:
+    """Of one worker of two, without what loops begin and end with."""
+    found: list[tuple[int, int]] = []
+    with sr.LocalCluster(ps=2, workers=2) as cluster:
+        for times in (1, 6):
+            fitted = model().fit(
+                rows(2 * BATCH * steps * times), cluster=cluster, batch_size=BATCH, verbose=False,
+                consistency=consistency,
+            )  # fmt: skip
+            workers = [one for one in fitted.tasks if "worker" in one.task]
+            moved = sum(one.bytes_in + one.bytes_out for one in workers)
+            found.append((moved, fitted.steps))
+    (less, few), (more, many) = found
+    return (more - less) / (many - few)
+
+
+def measure_bytes(sizes: Sizes) -> list[dict[str, Any]]:
+    out = []
+    for name, model, rows in (("dense", dense_model, dense_rows),
+                              ("DeepFM", click_model, click_rows)):  # fmt: skip
+        base = 0.0
+        for window in (0, *sizes.windows):
+            mode = f"geo({window})" if window else "async"
+            each = bytes_of_a_step(model, rows, mode, sizes.byte_steps)
+            base = base or each
+            is_wanted = window > 0 and name == "dense"
+            out.append(
+                {
+                    "part": "bytes",
+                    "case": f"{name}, {mode}",
+                    "model": name,
+                    "consistency": mode,
+                    "ours": each,
+                    "peer": base,
+                    "unit": "bytes/step",
+                    "ratio": each / base,
+                    "target": BYTES_TARGET / window if is_wanted else None,
+                }
+            )
+            print(f"{name:8s} {mode:8s} {each:10,.0f} bytes/step, times {each / base:.3f}",
+                  flush=True)  # fmt: skip
+    return out
+
+
 # --- Reports.
+
+
+def bytes_table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [
+        [row["model"], row["consistency"], f"{row['ours']:,.0f}", f"{row['ratio']:.3f}",
+         f"at most {row['target']:.3f}" if row["target"] else ""]
+        for row in rows
+    ]  # fmt: skip
+    return table(["model", "consistency", "bytes/step", "times", "wanted"], cells)
 
 
 def slow_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -364,7 +469,9 @@ def auc_plot(rows: Sequence[dict[str, Any]], title: str) -> str:
 
 def write(report: dict[str, Any], path: Path) -> None:
     """Puts into a document what was measured."""
-    slow, auc = ([row for row in report["rows"] if row["part"] == part] for part in PARTS)
+    slow, auc, moved = ([row for row in report["rows"] if row["part"] == part] for part in PARTS)
+    if moved:
+        write_figures(path, "modes_bytes", bytes_table(moved))
     if slow:
         write_figures(path, "modes", slow_table(slow))
     if auc:
@@ -386,6 +493,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             exit_without_data(MOVIELENS if arguments.data == "movielens" else FRAPPE)
         work = Work("synthetic" if arguments.quick else arguments.data, arguments.epochs)
         rows += [work.run(case) for case in cases(sizes, arguments.seeds)]
+    if "bytes" in arguments.part:
+        rows += measure_bytes(sizes)
     return {"rows": rows}
 
 

@@ -272,8 +272,10 @@ class Model:
         gradients, and what slower ones found is dropped. "bounded(s)": each worker lane updates the
         model by itself, at most s + 1 steps ahead of the slowest: it may miss updates of the latest
         s steps of others; bounded(0) is sync. "hybrid": dense variables as with sync, tables as
-        with bounded(1): each lane updates rows of tables by itself. A lane whose data has ended is
-        not waited for.
+        with bounded(1): each lane updates rows of tables by itself. "geo(k)": each worker lane
+        trains a copy of the dense variables, adds what k steps changed in it to the model's, and
+        goes on from what these are then; tables as with async. A lane whose data has ended is not
+        waited for.
         compute_dtype: what products of matrices are computed in; bfloat16 is faster on workers
         whose processors have units for it (AMX, AVX512-BF16) and float32 on others. Variables and
         their updates are float32.

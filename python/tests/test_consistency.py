@@ -115,12 +115,25 @@ def test_in_step_dense_variables_are_those_of_the_step_and_tables_too_but_with_h
     assert not is_slow or (table > steps).any(), table
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_copies_have_all_own_steps_and_whole_windows_of_others(protocol: str) -> None:
+    window = 7
+    own, other = reads_of_a_worker(protocol, f"geo({window})")
+    steps = np.arange(STEPS)
+    np.testing.assert_array_equal(own, np.stack([steps, steps], axis=1))
+    dense = other[:, 1]
+    # At the end the other one has sent a window that is not full.
+    assert ((dense % window == 0) | (dense == STEPS)).all(), dense
+    # What others sent comes with an exchange of its own.
+    assert all((one == one[0]).all() for one in np.split(dense, range(window, STEPS, window)))
+
+
 def test_what_is_no_consistency_is_refused_with_those_there_are() -> None:
     data = {"rows": np.zeros((4, 2), np.int64), "turns": np.zeros(4, np.int64)}
     with sr.LocalCluster(workers=2, in_process=True) as cluster:
-        for consistency in ("hybrid(2)", "geo(2)", "bounded", ""):
+        for consistency in ("hybrid(2)", "geo", "bounded", ""):
             with pytest.raises(
-                errors.InvalidArgumentError, match=r"write async, .*bounded\(s\), hybrid"
+                errors.InvalidArgumentError, match=r"write async, .*bounded\(s\), hybrid, geo\(k\)"
             ):
                 watching_model().fit(data, cluster=cluster, consistency=consistency)
         with pytest.raises(errors.InvalidArgumentError, match="the cluster has 2 replicas"):

@@ -151,8 +151,8 @@ def test_the_model_is_the_one_that_nothing_has_disturbed(
     assert told.count("are trained again, 0 rows are lost") == 2
 
 
-@pytest.mark.parametrize("consistency", ["sync", "bounded(2)"])
-def test_replicas_that_wait_for_each_other_go_on_too(
+@pytest.mark.parametrize("consistency", ["sync", "bounded(2)", "geo(4)"])
+def test_replicas_of_other_consistency_go_on_too(
     clusters: Clusters, tmp_path: Path, consistency: str
 ) -> None:
     cluster = clusters(ps=2, workers=2, on_ps_loss="restore")

@@ -256,11 +256,11 @@ Status set_staleness(ClusterCoordinatorOptions* options) {
   using Kind = config::Consistency::Kind;
   SR_ASSIGN_OR_RETURN(const config::Consistency wanted,
                       config::parse_consistency(options->consistency));
-  if (!wanted.waits()) return {};
+  if (wanted.kind == Kind::kAsync) return {};
   if (wanted.kind != Kind::kBounded || wanted.bound < 1) {
     return base::invalid_argument(
         "consistency is '{}'; functions of a coordinator change variables by themselves: write "
-        "async, or bounded(s) with s from 1. Model.fit(consistency=) trains in step",
+        "async, or bounded(s) with s from 1. Model.fit(consistency=) has the others",
         wanted.to_string());
   }
   if (options->scheduler.in_flight_max != 1) {

@@ -27,6 +27,9 @@ constexpr ConsistencyForm kForms[] = {
     {"hybrid",
      "dense variables as with sync, tables as with bounded(1): worker lanes train in step, and "
      "each updates rows of tables by itself"},
+    {"geo(k)",
+     "each worker lane trains a copy of the dense variables, adds what k steps changed in it to "
+     "the model's, and goes on from what these are then; tables as with async"},
 };
 
 Status unknown(std::string_view text) {
@@ -56,6 +59,18 @@ Result<Consistency> parse_quorum(std::string_view text, std::string_view argumen
       .kind = Consistency::Kind::kSync, .quorum = *quorum, .replicas = *replicas, .bound = 0};
 }
 
+/// The number of a form with one, such as "geo(k)", which takes it from `least` on.
+Result<int64_t> parse_number(std::string_view text, std::string_view argument,
+                             std::string_view form, int64_t least) {
+  const Result<int64_t> number = base::parse_int(argument);
+  if (!number.ok()) return unknown(text);
+  if (*number < least || *number > kMost) {
+    return invalid_argument("'{}': {} takes {} from {} to {}", text, form, form[form.size() - 2],
+                            least, kMost);
+  }
+  return number;
+}
+
 }  // namespace
 
 std::string Consistency::to_string() const {
@@ -68,6 +83,8 @@ std::string Consistency::to_string() const {
       return fmt::format("bounded({})", bound);
     case Kind::kHybrid:
       return "hybrid";
+    case Kind::kGeo:
+      return fmt::format("geo({})", window);
   }
   return "async";
 }
@@ -80,20 +97,21 @@ Result<Consistency> parse_consistency(std::string_view text) {
   if (mode == "sync") return Consistency{.kind = Consistency::Kind::kSync};
   if (mode == "hybrid") return Consistency{.kind = Consistency::Kind::kHybrid};
   if (const auto argument = argument_of(mode, "sync")) return parse_quorum(text, *argument);
-  const auto argument = argument_of(mode, "bounded");
-  if (!argument.has_value()) return unknown(text);
-  const Result<int64_t> bound = base::parse_int(*argument);
-  if (!bound.ok()) return unknown(text);
-  if (*bound < 0 || *bound > kMost) {
-    return invalid_argument("'{}': bounded(s) takes s from 0 to {}", text, kMost);
+  if (const auto argument = argument_of(mode, "bounded")) {
+    SR_ASSIGN_OR_RETURN(const int64_t bound, parse_number(text, *argument, "bounded(s)", 0));
+    return Consistency{
+        .kind = Consistency::Kind::kBounded, .quorum = 0, .replicas = 0, .bound = bound};
   }
+  const auto argument = argument_of(mode, "geo");
+  if (!argument.has_value()) return unknown(text);
+  SR_ASSIGN_OR_RETURN(const int64_t window, parse_number(text, *argument, "geo(k)", 1));
   return Consistency{
-      .kind = Consistency::Kind::kBounded, .quorum = 0, .replicas = 0, .bound = *bound};
+      .kind = Consistency::Kind::kGeo, .quorum = 0, .replicas = 0, .bound = 0, .window = window};
 }
 
 Status check_consistency(const Consistency& consistency, int64_t replicas,
                          int64_t steps_in_flight) {
-  if (!consistency.waits()) return {};
+  if (!consistency.waits() && !consistency.is_geo()) return {};
   if (steps_in_flight != 1) {
     return invalid_argument(
         "steps_in_flight is {}; with consistency '{}' a worker lane has one: the next one begins "

@@ -16,11 +16,13 @@ struct Consistency {
     kSync,     ///< All that others did in steps before: one update by the mean of a step.
     kBounded,  ///< All but the latest `bound` steps of others: each replica updates by itself.
     kHybrid,   ///< Of dense variables as kSync, of tables as kBounded with a bound of 1.
+    kGeo,      ///< Dense variables as they were `window` own steps ago at most; tables as kAsync.
   };
   Kind kind = Kind::kAsync;
   int64_t quorum = 0;    ///< kSync: replicas in a mean; 0: all.
   int64_t replicas = 0;  ///< kSync with a quorum: of how many.
   int64_t bound = 0;     ///< kBounded: steps.
+  int64_t window = 0;    ///< kGeo: own steps between two exchanges.
 
   /// Whether replicas train in step: one update for all, but for the tables of kHybrid. A bound of
   /// 0 leaves no replica room to be ahead of another one, which is kSync.
@@ -30,8 +32,10 @@ struct Consistency {
   [[nodiscard]] bool is_hybrid() const { return kind == Kind::kHybrid; }
   /// Whether fewer replicas than there are may end a step in step.
   [[nodiscard]] bool has_spares() const { return quorum < replicas; }
+  /// Whether replicas train copies of dense variables, and send what these have become.
+  [[nodiscard]] bool is_geo() const { return kind == Kind::kGeo; }
   /// Whether a replica may have to wait for others.
-  [[nodiscard]] bool waits() const { return kind != Kind::kAsync; }
+  [[nodiscard]] bool waits() const { return kind != Kind::kAsync && !is_geo(); }
   /// As parse_consistency() takes it.
   [[nodiscard]] std::string to_string() const;
 };

@@ -61,13 +61,27 @@ class KnownVariable {
   Result<resources::Variable*> made(const resources::VariableDef& def, resources::Manager* manager,
                                     VariableLanes* lanes, int lane) {
     return find(def.name, manager->forgotten(), [&] {
-      std::shared_ptr<resources::Owner> owner = owner_of_new(def.name, *manager, lanes, lane);
-      return manager->find_or_create<resources::Variable>(
-          def.name, [&] { return *resources::Variable::make(def, std::move(owner)); });
+      return made_for(owner_of_new(def.name, *manager, lanes, lane), def, manager);
+    });
+  }
+  /// Likewise, for `lane` in any case.
+  Result<resources::Variable*> made_for_lane(const resources::VariableDef& def,
+                                             resources::Manager* manager, VariableLanes* lanes,
+                                             int lane) {
+    return find(def.name, manager->forgotten(), [&] {
+      auto owner = lanes == nullptr ? nullptr : std::make_shared<resources::Owner>(lanes, lane);
+      return made_for(std::move(owner), def, manager);
     });
   }
 
  private:
+  static Result<std::shared_ptr<resources::Variable>> made_for(
+      std::shared_ptr<resources::Owner> owner, const resources::VariableDef& def,
+      resources::Manager* manager) {
+    return manager->find_or_create<resources::Variable>(
+        def.name, [&] { return *resources::Variable::make(def, std::move(owner)); });
+  }
+
   template <class Find>
   Result<resources::Variable*> find(std::string_view name, uint64_t forgotten, Find look) {
     if (found_ == nullptr || forgotten != forgotten_ || name != found_->def().name) {

@@ -34,6 +34,20 @@ void note_read(const KernelContext& c, Variable* variable) {
   variable->staleness()->note_read(resources::step_of(c.step_id(), c.pusher()));
 }
 
+/// The lane whose the variable is, of which each lane has one: the attribute "of_lane"; -1: it is
+/// that of all lanes.
+Result<int> only_lane(const BindContext& bind) {
+  const ir::AttrMap& attrs = bind.instruction.attrs;
+  if (!attrs.contains("of_lane")) return -1;
+  SR_ASSIGN_OR_RETURN(const int64_t lane, ir::get_attr<int64_t>(attrs, "of_lane"));
+  const VariableLanes* const lanes = bind.environment.lanes;
+  const int count = lanes == nullptr ? bind.environment.lane + 1 : lanes->count();
+  if (lane < -1 || lane >= count) {
+    return invalid_argument("of_lane is {}; there are {} lanes here", lane, count);
+  }
+  return lane == -1 ? bind.environment.lane : static_cast<int>(lane);
+}
+
 Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   const ir::AttrMap& attrs = bind.instruction.attrs;
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
@@ -41,13 +55,17 @@ Result<std::unique_ptr<Kernel>> variable(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(def.name, key_of(bind));
   SR_ASSIGN_OR_RETURN(def.dtype, ir::get_attr<DType>(attrs, "dtype"));
   def.shape = ir::attr_or<Shape>(attrs, "shape", Shape::unknown_rank());
+  SR_ASSIGN_OR_RETURN(const int only, only_lane(bind));
+  if (only >= 0) def.name += fmt::format("/lane:{}", only);
   // Made once here, so that a wrong definition is found when the program is bound.
   SR_RETURN_IF_ERROR(Variable::make(def).status());
   GivenValue handle(Tensor::strings(Shape(), std::vector<std::string>{def.name}));
-  return make_kernel([manager, lanes = bind.environment.lanes, lane = bind.environment.lane,
+  return make_kernel([manager, lanes = bind.environment.lanes, lane = bind.environment.lane, only,
                       def = std::move(def), handle = std::move(handle),
                       known = KnownVariable()](KernelContext& c) mutable -> Status {
-    SR_ASSIGN_OR_RETURN(Variable* const found, known.made(def, manager, lanes, lane));
+    SR_ASSIGN_OR_RETURN(Variable* const found, only >= 0
+                                                   ? known.made_for_lane(def, manager, lanes, only)
+                                                   : known.made(def, manager, lanes, lane));
     SR_RETURN_IF_ERROR(found->check_same(def));
     c.set_output(0, handle.get());
     return {};

@@ -222,6 +222,8 @@ void register_variables(OpRegistry* registry) {
       0,
       {{"shared_name", "string", true, "Name under which the steps of a task find it."},
        {"container", "string", false, "Container of the name; the default one, \"\", if absent."},
+       {"of_lane", "int", false,
+        "Each lane of the task has one: the lane whose it is; -1: the lane that runs the node."},
        kDtype,
        kShape},
       infer_variable);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/train/geo.h"
 
 namespace sidereal::train {
 
@@ -23,14 +25,21 @@ constexpr int64_t kOfLoop = int64_t{1} << 32;
 Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consistency& consistency,
                                                          const std::string& compute_dtype) {
   consistency_ = consistency;
-  if (!consistency.waits()) {
+  if (consistency.kind == config::Consistency::Kind::kAsync) {
     model_ = {
         .graph = {}, .targets = placed_->model().targets, .chief = {}, .begin = {}, .leave = {}};
     SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype));
     return workers_;
   }
   std::string kind = "bounded";
-  if (consistency.is_in_step()) {
+  if (consistency.is_geo()) {
+    kind = "geo";
+    SR_ASSIGN_OR_RETURN(CopiesModel made, train_on_copies(placed_->model(), placed_->distributed(),
+                                                          std::ranges::max(placed_->worker_lanes()),
+                                                          placed_->registry()));
+    model_ = std::move(made.replica);
+    keep_ = std::move(made.keep);
+  } else if (consistency.is_in_step()) {
     kind = consistency.is_hybrid()    ? "hybrid"
            : consistency.has_spares() ? "synchronous with spares"
                                       : "synchronous";
@@ -56,6 +65,7 @@ Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* gr
   first_ += kOfLoop;
   if (!consistency_.is_in_step() || consistency_.is_hybrid()) loop->constants = {rate};
   if (consistency_.is_in_step()) return uncancelled(begin_in_step(rate, group));
+  if (consistency_.is_geo()) begin_geo(group, loop);
   return consistency_.waits() ? uncancelled(begin_bounded(group)) : Status();
 }
 
@@ -102,6 +112,23 @@ Status Replicas::begin_bounded(LoopGroup* group) {
              {kReplicaNames, Tensor::strings({count}, names)}},
             model_.begin, {}, {.timeout = kDeadline})
       .status();
+}
+
+/// Copies are those of one loop: what the lanes of a worker have not sent they send when all have
+/// had their last step. Loops count lanes from another one than the task does.
+void Replicas::begin_geo(LoopGroup* group, task::LoopOptions* loop) {
+  loop->constants.emplace_back(kWindow, Tensor::scalar(consistency_.window));
+  loop->constants.emplace_back(kLoop, Tensor::scalar(first_));
+  // Each worker's by the thread that tells of it.
+  const auto ended = std::make_shared<std::vector<int>>(workers_->size());
+  group->set_leave([this, ended](size_t worker, size_t /*lane*/, int64_t /*steps*/) -> Status {
+    const WorkerSession& at = (*workers_)[worker];
+    if (++(*ended)[worker] != at.lanes) return {};
+    std::vector<std::string> fetches(model_.leave.begin(), model_.leave.begin() + at.lanes);
+    if (worker == 0) fetches.push_back(keep_);
+    return at.session->run({{kLoop, Tensor::scalar(first_)}}, fetches, {}, {.timeout = kDeadline})
+        .status();
+  });
 }
 
 int64_t Replicas::replica_of(size_t worker, size_t lane) const {

@@ -39,15 +39,17 @@ class Replicas {
  private:
   Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
   Status begin_bounded(LoopGroup* group);
+  void begin_geo(LoopGroup* group, task::LoopOptions* loop);
   [[nodiscard]] const std::shared_ptr<service::Session>& first() const;
   [[nodiscard]] int64_t replica_of(size_t worker, size_t lane) const;
 
   PlacedModel* const placed_;
   config::Consistency consistency_;
   ReplicaModel model_;
+  std::string keep_;  // Of CopiesModel.
   const std::vector<WorkerSession>* workers_ = nullptr;
-  /// The first step of the chief, or the first replica, of a loop. Grows from loop to loop, of all
-  /// fits: what a cancelled step still sends is of another time.
+  /// The first step of the chief, the first replica, or the number, of a loop. Grows from loop to
+  /// loop, of all fits: what a cancelled step still sends is of another time.
   int64_t first_ = 0;
 };
 

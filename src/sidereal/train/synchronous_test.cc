@@ -176,6 +176,62 @@ TEST_P(InStep, one_replica_of_hybrid_trains_as_if_there_were_no_others) {
   EXPECT_EQ(got.variables, want.variables);
 }
 
+class OnCopies : public testing::TestWithParam<Protocol> {};
+
+TEST_P(OnCopies, one_replica_trains_as_without_them) {
+  // Adam's updates have the number of the step; the last window has two steps.
+  const data::DataSpec data = rows(kBatch * 8);
+  for (const char* const kind : {"sgd", "adam"}) {
+    const OptimizerDef optimizer = optimizer_of(kind, 0.05);
+    const Cluster shape{.ps = 2, .ps_lanes = 2};
+    const Trained want = train(optimizer, shape, GetParam(), data, {.batch_size = kBatch});
+    for (const char* const consistency : {"geo(1)", "geo(3)", "geo(100)"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", kind, consistency));
+      const Trained got = train(optimizer, shape, GetParam(), data,
+                                {.batch_size = kBatch, .consistency = consistency});
+      expect_near(got, want, 1e-5);
+      EXPECT_EQ(got.result.updates, 8);
+    }
+  }
+}
+
+TEST_P(OnCopies, optimizers_go_on_from_one_loop_to_the_next) {
+  const OptimizerDef optimizer = optimizer_of("adam", 0.05);
+  const Cluster shape{.ps = 2, .ps_lanes = 2};
+  std::vector<Trained> trained;
+  for (const char* const consistency : {"async", "geo(3)"}) {
+    // The rate has each epoch be a loop.
+    trained.push_back(train(optimizer, shape, GetParam(), rows(kBatch * 4),
+                            {.batch_size = kBatch,
+                             .epochs = 3,
+                             .consistency = consistency,
+                             .learning_rate_decay = 0.9}));
+  }
+  expect_near(trained[1], trained[0], 1e-5);
+}
+
+TEST_P(OnCopies, replicas_of_all_lanes_train_to_the_end_of_their_data) {
+  // One lane has three batches in each epoch, the last of one row, the others two.
+  const data::DataSpec data = rows(kBatch * 8 + 1);
+  const Trained got =
+      train(optimizer_of("adam", 0.01), {.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 2},
+            GetParam(), data, {.batch_size = kBatch, .epochs = 3, .consistency = "geo(2)"});
+  EXPECT_EQ(got.result.rows, 3 * (kBatch * 8 + 1));
+  EXPECT_EQ(got.result.steps, 3 * 9);
+  EXPECT_EQ(got.result.updates, got.result.steps);
+}
+
+TEST_P(OnCopies, more_replicas_than_rows_learn_all_the_same) {
+  const Trained got = train(optimizer_of("adagrad", 0.1), {.workers = 3}, GetParam(), rows(2),
+                            {.batch_size = kBatch, .epochs = 2, .consistency = "geo(4)"});
+  EXPECT_EQ(got.result.rows, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(, OnCopies,
+                         testing::Values(Protocol::kGrpc, Protocol::kGrpcPlusPlus,
+                                         Protocol::kStarServer, Protocol::kStarServerLite),
+                         app::test_name);
+
 class WithinABound : public testing::TestWithParam<Protocol> {};
 
 TEST_P(WithinABound, replicas_update_by_themselves_to_the_end_of_their_data) {
@@ -289,7 +345,8 @@ TEST(Synchronous, what_cannot_be_in_step_is_refused) {
   EXPECT_THAT(error({.steps_in_flight = 2, .consistency = "sync"}),
               HasSubstr("steps_in_flight is 2"));
   EXPECT_THAT(error({.consistency = "sync(2 of 3)"}), HasSubstr("2 replicas"));
-  EXPECT_THAT(error({.consistency = "geo(2)"}), HasSubstr("bounded(s), hybrid"));
+  EXPECT_THAT(error({.consistency = "geo(0)"}), HasSubstr("geo(k) takes k from 1"));
+  EXPECT_THAT(error({.consistency = "geo"}), HasSubstr("bounded(s), hybrid, geo(k)"));
 }
 
 TEST(Synchronous, a_fit_after_a_cancelled_one_begins_anew) {
