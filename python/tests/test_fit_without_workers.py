@@ -172,6 +172,13 @@ def test_words_are_checked() -> None:
         small_model().fit(planted(10), on_worker_loss="restart")
 
 
+def test_copies_that_went_with_a_worker_are_no_way_on(clusters: Clusters) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"geo\(2\).*has not sent yet"):
+        small_model().fit(
+            planted(10), cluster=clusters(), consistency="geo(2)", on_worker_loss="continue"
+        )
+
+
 class OfStandbys(Victims):
     """Those whose standbys are in sync."""
 

@@ -48,6 +48,12 @@ class Trainer::Impl {
                         config::parse_consistency(options.consistency));
     SR_RETURN_IF_ERROR(
         config::check_consistency(consistency, placed_.replicas(), options.steps_in_flight));
+    if (options.continues && consistency.is_geo()) {
+      return invalid_argument(
+          "on_worker_loss is 'continue': with consistency '{}' a worker that is lost has learned "
+          "what it has not sent yet; take another consistency, or on_ps_loss='restore'",
+          consistency.to_string());
+    }
     SR_RETURN_IF_ERROR(find_workers(options));
     Fit fit(cluster_, data, options, validation);
     fit.consistency = consistency;

@@ -303,6 +303,8 @@ Status TrainingRun::restore_best() {
 /// else why the run ends.
 Status TrainingRun::go_on(const Status& failure) {
   if (!options_.may_go_on() || !is_loss(failure)) return failure;
+  // Copies have learned what a lane that is stopped does not send.
+  if (fit_->consistency.is_geo()) return failure;
   if (std::exchange(lost_at_steps_, group_.steps()) != group_.steps()) losses_in_a_row_ = 0;
   if (++losses_in_a_row_ > kLossesMax) return failure;
   const steady_clock::time_point began = steady_clock::now();
