@@ -62,7 +62,7 @@ Result<Consistency> parse_quorum(std::string_view text, std::string_view argumen
 /// The number of a form with one, such as "geo(k)", which takes it from `least` on.
 Result<int64_t> parse_number(std::string_view text, std::string_view argument,
                              std::string_view form, int64_t least) {
-  const Result<int64_t> number = base::parse_int(argument);
+  Result<int64_t> number = base::parse_int(argument);
   if (!number.ok()) return unknown(text);
   if (*number < least || *number > kMost) {
     return invalid_argument("'{}': {} takes {} from {} to {}", text, form, form[form.size() - 2],

@@ -111,7 +111,7 @@ Status PlacedModel::join_again(milliseconds limit, bool may_miss,
   const auto until = steady_clock::now() + limit;
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
-    const Status joined = join_once(std::max(left, milliseconds(0)), may_miss, cancelled);
+    Status joined = join_once(std::max(left, milliseconds(0)), may_miss, cancelled);
     // One that answered may be stopping, or is lost just now.
     const bool may_come = is_away(joined) || joined.code() == StatusCode::kAborted;
     if (!may_come) return joined;

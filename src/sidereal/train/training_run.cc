@@ -228,7 +228,7 @@ Status TrainingRun::run_loops(int64_t end, int64_t steps) {
     begun[worker] = schedule_.begun_epoch(worker, end, positions);
     tell_losses(std::ranges::min(begun));
   };
-  const Status ran = group_.run(loop_, first, end - first, for_worker, on_passes);
+  Status ran = group_.run(loop_, first, end - first, for_worker, on_passes);
   int64_t most = 0;
   for (size_t i = 0; i < workers_->size(); ++i) {
     const std::vector<task::LoopPosition>& positions = group_.positions_of(i);
