@@ -16,7 +16,7 @@ from sidereal.launch import PROTOCOLS
 
 ROWS = 4000
 #: So that a training is killed three times before its end; gRPC is several times slower.
-EPOCHS = {"star_server": 48, "star_server_lite": 48, "grpc": 12, "grpc++": 24}
+EPOCHS = {"star_server": 96, "star_server_lite": 96, "grpc": 12, "grpc++": 24}
 #: Of a whole one, on a loaded machine.
 TRAINING_S = 5 * PATIENCE_S
 

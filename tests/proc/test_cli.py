@@ -299,7 +299,7 @@ def test_in_step_worker_lanes_make_one_update_of_a_batch_each(run, clicks, tmp_p
     assert figures["config"]["consistency"] == "sync"
     assert figures["updates"] < figures["steps"] <= 2 * figures["updates"]
     for consistency, more, message in (
-        ("geo(2)", (), "async, sync, sync(k of n), bounded(s), hybrid"),
+        ("local(2)", (), "async, sync, sync(k of n), bounded(s), hybrid, geo(k)"),
         ("sync(1 of 2)", (), "the cluster has 1 replicas"),
         ("sync", ("--steps-in-flight", "2"), "steps_in_flight is 2"),
     ):
