@@ -299,8 +299,8 @@ class Model:
         on_worker_loss: "continue": when a worker is lost the others go on with the rows that it had
         left, and variables stay as they are; the rows that it was just at may be trained twice
         (FitResult.rows_twice_max; FitResult.workers_lost). Where worker lanes train in step, fewer
-        do. It needs no checkpoint. A worker that is there again trains again when loops begin:
-        after an epoch with validation, or a checkpoint. "fail": it is lost as on_ps_loss says.
+        do. It needs no checkpoint. A worker that is there again trains again. "fail": it is lost
+        as on_ps_loss says.
         name: what this job is called on the cluster. One of a name runs there at a time, as long as
         its model is there: if another program runs it, AlreadyExistsError says who, from where and
         since when. take_over: that one ends instead, with FailedPreconditionError, and changes

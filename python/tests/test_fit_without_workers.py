@@ -139,8 +139,25 @@ def test_with_validation_and_checkpoints(clusters: Clusters, tmp_path: Path) -> 
     assert model.evaluate(planted(2000, seed=1)).auc > 0.8
 
 
-def test_a_worker_that_is_there_again_trains_again(clusters: Clusters, tmp_path: Path) -> None:
-    """A ps is lost as well, and variables come from a checkpoint then."""
+def test_a_worker_that_is_there_again_trains_again(
+    clusters: Clusters, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the middle of what would be one loop otherwise."""
+    cluster = clusters(ps=1, workers=2, on_ps_loss="restore", restarts=20)
+    told = ""
+    # As often as it takes: it may be there again at once, or when all is trained.
+    for _ in range(10):
+        _, counts = train(cluster, Victims("worker 1"), epochs=200)
+        assert counts.min() >= 200
+        told += capfd.readouterr().err
+        if "workers that were lost are there again: 2 train from now on" in told:
+            break
+    else:
+        raise AssertionError(told)
+
+
+def test_a_worker_and_a_ps_are_lost(clusters: Clusters, tmp_path: Path) -> None:
+    """Variables come from a checkpoint then."""
     cluster = clusters(ps=2, workers=2, on_ps_loss="restore")
     victims = Victims("worker 1", "ps 1")
     result, counts = train(

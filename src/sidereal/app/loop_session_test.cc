@@ -378,6 +378,29 @@ TEST_P(LoopOfACluster, tells_all_that_it_has_done_when_it_is_stopped) {
   EXPECT_LE(counted, heard + GetParam().lanes * (options.steps_in_flight + 2));
 }
 
+TEST_P(LoopOfACluster, ends_well_when_it_is_drained) {
+  const Counter model;
+  const auto session = session_of(model.graph());
+  ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
+  task::LoopOptions options;
+  options.targets = {"count"};
+  options.steps = 1'000'000'000;
+  options.lanes = 0;
+  options.steps_in_flight = 2;
+  std::atomic<bool> has_begun = false;
+  task::LoopObserver observer;
+  observer.on_progress = [&](const task::LoopProgress& progress) {
+    has_begun = has_begun || progress.steps > 0;
+  };
+  observer.drains = [&] { return has_begun.load(); };
+  const auto looped = session->run_loop(options, observer);
+  ASSERT_TRUE(looped.ok()) << looped.status();
+  EXPECT_LT(looped->progress.steps, options.steps);
+  EXPECT_FALSE(std::ranges::any_of(looped->progress.positions, &task::LoopPosition::is_end));
+  // Each step that has begun has ended, and counts.
+  EXPECT_EQ(count_of(session.get()), looped->progress.steps);
+}
+
 TEST_P(LoopOfACluster, is_no_further_ahead_of_its_client_than_it_may_be) {
   const Counter model;
   const auto session = session_of(model.graph());

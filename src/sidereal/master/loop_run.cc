@@ -294,17 +294,20 @@ Status LoopRun::start(std::vector<LoopLane> lanes) {
   }
   // Whoever they were kept for did not come.
   shelf_->clear();
+  bool drains = false;
   {
     const std::lock_guard lock(mutex_);
     SR_RETURN_IF_ERROR(cancelled_);
     lanes_ = std::move(opened);
     missing_ = lanes_.size();
     started_ = true;
+    drains = drains_;
   }
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const bool posted = context_->task->post(lanes_[i]->lane, [self = shared_from_this(), i] {
       self->lanes_[i]->loop->start(self->lanes_[i]->steps.get(), self);
     });
+    if (drains) tell(i, [](task::TaskLoop* loop) { loop->drain(); });
     if (!posted) {
       lane_ended(static_cast<int>(i), task::is_stopping(context_->task->name()));
     }
@@ -352,6 +355,16 @@ Status LoopRun::heard(const std::vector<int64_t>& steps) {
     tell(i, [heard = steps[i]](task::TaskLoop* loop) { loop->heard(heard); });
   }
   return {};
+}
+
+void LoopRun::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(drains_, true) || !started_ || missing_ == 0) return;
+  }
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    tell(i, [](task::TaskLoop* loop) { loop->drain(); });
+  }
 }
 
 Status LoopRun::cancelled() {

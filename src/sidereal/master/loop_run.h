@@ -66,6 +66,8 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   void cancel(const Status& why);
   /// The client has heard of so many steps, by lane. kInvalidArgument for lanes that are not there.
   Status heard(const std::vector<int64_t>& steps);
+  /// No step begins any more: it ends well when those have ended that have begun.
+  void drain();
   /// What it was cancelled with.
   [[nodiscard]] Status cancelled();
   /// There is room again.
@@ -110,6 +112,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   Status cancelled_;
   Status status_;
   bool started_ = false;
+  bool drains_ = false;
   std::shared_ptr<std::atomic<bool>> opening_;  // Ends the opening of data.
   size_t missing_ = 0;
   int64_t steps_max_ = 0;                     // Of a lane.

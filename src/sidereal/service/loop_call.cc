@@ -48,7 +48,6 @@ void LoopCall::start(v1::Master::Stub* stub, uint64_t session) {
 Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted) {
   std::unique_lock lock(state_mutex_);
   bool is_cancelled = false;
-  bool is_stopped = false;
   while (true) {
     changed_.wait_for(lock, task::kLook, [this] { return has_ended_ || !news_.empty(); });
     std::deque<News> news;
@@ -64,10 +63,7 @@ Result<task::LoopResult> LoopCall::wait(const std::function<bool()>& interrupted
       is_cancelled = true;
       hang_up();
     }
-    if (!is_cancelled && !is_stopped && observer_.stops && observer_.stops()) {
-      is_stopped = true;
-      stop();
-    }
+    if (!is_cancelled) say_wishes();
     lock.lock();
   }
 }
@@ -84,9 +80,16 @@ void LoopCall::say_heard(const std::vector<task::LoopPosition>& positions) {
   put(std::move(request));
 }
 
-void LoopCall::stop() {
+/// Says what the observer wants to become of the loop, when that has changed.
+void LoopCall::say_wishes() {
+  const bool stops = observer_.stops && observer_.stops();
+  const bool drains = observer_.drains && observer_.drains();
+  if (stops == stops_ && drains == drains_) return;
+  stops_ = stops;
+  drains_ = drains;
   v1::LoopRequest request;
-  request.mutable_control()->set_stop(true);
+  request.mutable_control()->set_stop(stops);
+  request.mutable_control()->set_drain(drains);
   put(std::move(request));
 }
 

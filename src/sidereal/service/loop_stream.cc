@@ -48,6 +48,7 @@ Status LoopStream::take_control(const v1::LoopControl& control) {
   }
   if (loop == nullptr) return {};  // It has ended.
   SR_RETURN_IF_ERROR(loop->heard({control.heard().begin(), control.heard().end()}));
+  if (control.drain()) loop->drain();
   if (control.stop()) loop->cancel(base::cancelled("the client stopped the loop"));
   return {};
 }

@@ -182,6 +182,9 @@ struct LoopObserver {
   /// Asked as often: true cancels its steps. It ends with kCancelled when its lanes have told what
   /// they have done.
   std::function<bool()> stops;
+  /// Asked as often: true lets no step begin any more. The loop ends well when those have ended
+  /// that have begun.
+  std::function<bool()> drains;
 };
 
 }  // namespace sidereal::task

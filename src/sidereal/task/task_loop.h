@@ -113,6 +113,12 @@ class TaskLoop final : private lane::StopHook {
     heard_ = std::max(heard_, steps);
     go_on();
   }
+  /// No step begins any more.
+  void drain() {
+    if (told_end_) return;
+    input_ended_ = true;
+    schedule();
+  }
   /// There is room again.
   void go_on() {
     if (!told_end_) schedule();

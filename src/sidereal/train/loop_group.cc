@@ -82,6 +82,7 @@ Status LoopGroup::run(const task::LoopOptions& loop, int64_t epoch, int64_t epoc
     worker = std::move(next);
   }
   began_ = false;
+  is_draining_ = false;
   is_stopped_ = false;
   is_cancelled_ = false;
   replicas_left_ = 0;
@@ -151,6 +152,7 @@ void LoopGroup::run_worker(size_t index, const task::LoopOptions& loop) {
   };
   observer.is_cancelled = [this] { return is_cancelled_.load(); };
   observer.stops = [this] { return is_stopped_.load(); };
+  observer.drains = [this] { return is_draining_.load(); };
   observer.on_lane_end = [this, index](int32_t lane) {
     lane_ended(index, static_cast<size_t>(lane));
   };
@@ -259,6 +261,7 @@ std::optional<Status> LoopGroup::wait_for_all() {
   Status lost = cluster_->check_alive();
   if (!lost.ok()) return lost;
   if (options_.cancelled && options_.cancelled()) return base::cancelled("interrupted");
+  if (!is_draining_ && drains_asked_ && drains_asked_()) is_draining_ = true;
   return std::nullopt;
 }
 

@@ -83,6 +83,11 @@ class LoopGroup {
              const std::function<void(size_t, task::LoopOptions*)>& for_worker = nullptr,
              const OnPasses& on_passes = nullptr);
 
+  /// Asked several times a second while loops run; true: no step begins any more, and run() ends
+  /// well when those have ended that have begun.
+  void set_drains(std::function<bool()> drains) { drains_asked_ = std::move(drains); }
+  /// Whether the latest run ended early for that.
+  [[nodiscard]] bool was_drained() const { return is_draining_; }
   /// The same workers, with other sessions, or the first ones. What was counted stays.
   void set_sessions(std::vector<WorkerSession> workers);
   /// Before run(): `chief`'s loop goes on beside those of the workers. Its steps are not counted.
@@ -145,8 +150,10 @@ class LoopGroup {
   std::vector<WorkerSession> sessions_;
   FitOptions options_;
   OnOutputs on_outputs_;
-  mutable std::mutex mutex_;              // Guards workers_ and traces_ while loops run.
-  std::mutex outputs_mutex_;              // Held while on_outputs_ runs.
+  mutable std::mutex mutex_;  // Guards workers_ and traces_ while loops run.
+  std::mutex outputs_mutex_;  // Held while on_outputs_ runs.
+  std::function<bool()> drains_asked_;
+  std::atomic<bool> is_draining_ = false;
   std::atomic<bool> is_stopped_ = false;  // Loops are to end, and tell what they have done.
   std::atomic<bool> is_cancelled_ = false;
   std::optional<ChiefLoop> chief_;

@@ -35,6 +35,7 @@ constexpr milliseconds kCheckDeadline(2'000);
 constexpr milliseconds kMissDeadline(2'000);
 /// How often those that are left out are asked.
 constexpr milliseconds kLookEvery(1'000);
+constexpr milliseconds kLookDeadline(250);
 constexpr milliseconds kInitializeDeadline(600'000);
 constexpr milliseconds kReadDeadline(600'000);
 
@@ -127,6 +128,7 @@ Status PlacedModel::join_once(milliseconds limit, bool may_miss,
                               const std::function<bool()>& cancelled) {
   const std::vector<int> ps_lanes = topology_.ps_lanes;
   const std::vector<int> worker_lanes = worker_lanes_;
+  has_found_ = false;
   if (known_.empty()) known_ = incarnations_;
   SR_RETURN_IF_ERROR(reach_tasks(limit, may_miss, cancelled));
   const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
@@ -188,13 +190,14 @@ Status PlacedModel::check_taken() {
 bool PlacedModel::has_found_workers() {
   if (missing_workers().empty()) return false;
   const auto now = steady_clock::now();
-  if (now - looked_ < kLookEvery) return false;
+  if (has_found_ || now - looked_ < kLookEvery) return has_found_;
   looked_ = now;
   size_t worker = 0;
-  for (const service::TaskReport& report : everybody_->ask(kMissDeadline, "worker")) {
-    if (worker_lanes_[worker++] == 0 && report.status.ok()) return true;
+  for (const service::TaskReport& report : everybody_->ask(kLookDeadline, "worker")) {
+    has_found_ = has_found_ || (worker_lanes_[worker] == 0 && report.status.ok());
+    ++worker;
   }
-  return false;
+  return has_found_;
 }
 
 Status PlacedModel::give_first_values() {

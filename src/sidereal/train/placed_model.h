@@ -47,7 +47,7 @@ class PlacedModel {
   /// had answered; kCancelled.
   Status join_again(std::chrono::milliseconds limit, bool may_miss,
                     const std::function<bool()>& cancelled);
-  /// Whether workers that were left out answer; asks them now and then.
+  /// Whether workers that were left out answer; asks them now and then, until join_again().
   bool has_found_workers();
   /// Tasks that the model is on and that do not answer, or are others than when it was placed;
   /// never waits for long.
@@ -118,7 +118,8 @@ class PlacedModel {
   bool pushes_are_answered_ = true;  // Before a step ends; star_server_lite does not wait.
   Topology topology_;
   std::vector<int> worker_lanes_;                 // 0: it is left out.
-  std::chrono::steady_clock::time_point looked_;  // For workers that are left out.
+  std::chrono::steady_clock::time_point looked_;  // For workers that are left out,
+  bool has_found_ = false;                        // and one of them answered.
   DistributedModel distributed_;
   service::JobOptions job_;
   bool took_over_ = false;

@@ -150,8 +150,8 @@ struct FitOptions {
   bool restores = false;
   /// A worker that is lost does not end the fit: the others go on with the rows that it has not
   /// told of, and variables stay as they are. Some rows that it was at when it was lost may be
-  /// trained twice (FitResult::rows_twice_max). It trains again, if it comes back, when loops
-  /// begin: behind an epoch with validation data, or a checkpoint. The last worker is waited for
+  /// trained twice (FitResult::rows_twice_max). It trains again, if it comes back: loops
+  /// end for that, each lane with its step, and begin with it. The last worker is waited for
   /// `restart_timeout_s` where the cluster starts tasks again.
   bool continues = false;
   /// With `restores`: losses without a checkpoint between them, before the fit ends.

@@ -77,6 +77,9 @@ Status TrainingRun::run() {
 
 Status TrainingRun::open() {
   SR_RETURN_IF_ERROR(open_sessions());
+  if (options_.continues) {
+    group_.set_drains([placed = placed_] { return placed->has_found_workers(); });
+  }
   loop_ = training_loop();
   SR_RETURN_IF_ERROR(open_checkpoints());
   result_.validation = before_.validation;
@@ -235,7 +238,7 @@ Status TrainingRun::run_loops(int64_t end, int64_t steps) {
     schedule_.took(i, end, positions);
     for (const task::LoopPosition& at : positions) most = std::max(most, at.steps);
   }
-  loop_steps_ += ran.ok() ? steps : most;
+  loop_steps_ += ran.ok() && !group_.was_drained() ? steps : most;
   if (saver_ != nullptr) {
     saver_->loop_ended(group_.steps() - steps_before, group_.seconds() - seconds_before);
   }
@@ -344,7 +347,7 @@ Status TrainingRun::go_on(const Status& failure) {
   return {};
 }
 
-/// Workers that were lost and are there again train from now on.
+/// Workers that were lost and are there again train from now on: loops end early for them.
 void TrainingRun::take_in_workers() {
   if (!options_.continues || !placed_->has_found_workers()) return;
   if (saver_ != nullptr) saver_->settle();

@@ -52,14 +52,17 @@ class LoopCall final : public ClientStream<session::v1::LoopRequest, session::v1
   bool reads_on() override;
   void tell(std::deque<News> news);
   void say_heard(const std::vector<task::LoopPosition>& positions);
-  void stop();
+  void say_wishes();
   Result<task::LoopResult> result();
 
   const std::string peer_;
   const task::LoopOptions options_;
   const task::LoopObserver observer_;
 
-  std::vector<int64_t> heard_;  // Of the thread that waits.
+  // Of the thread that waits: what it has said.
+  std::vector<int64_t> heard_;
+  bool stops_ = false;
+  bool drains_ = false;
 
   // Of one gRPC callback after another.
   std::optional<Coming> coming_;
