@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from network import Network, Watched, making_networks
 from session_servers import PATIENCE_S, PROGRAM
 
 from sidereal.launch import PROTOCOLS
@@ -22,7 +20,8 @@ from sidereal.launch import PROTOCOLS
 #: Seconds: of a run; how much later it may end; how long after the cut runs succeed again.
 TIMEOUT_S, LATE_S, HEALED_S = 2.0, 3.0, 40.0
 ADDRESSES = {"worker": "10.213.77.1", "ps": "10.213.77.2"}
-NOBODY = "02:00:00:00:00:77"
+#: What is lost: of what goes from one to the other.
+CUT = [("worker", "ps"), ("ps", "worker")]
 ALL = bool(os.environ.get("CI"))
 COMPARED = PROTOCOLS if ALL else ["grpc", "star_server"]
 
@@ -88,94 +87,11 @@ print("value", int(value), successes, attempts, late[0], flush=True)
 """
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-
-class Network:
-    """A worker's and a ps's namespace, and the cable between them."""
-
-    def __init__(self, number: int) -> None:
-        self.names = {job: f"sidereal-{job}-{os.getpid()}-{number}" for job in ADDRESSES}
-        self.made: list[str] = []
-
-    def make(self) -> None:
-        for name in self.names.values():
-            ip("netns", "add", name)
-            self.made.append(name)
-            ip("-n", name, "link", "set", "lo", "up")
-        worker, ps = self.names["worker"], self.names["ps"]
-        ip("-n", worker, "link", "add", "cable", "type", "veth", "peer", "cable", "netns", ps)
-        for job, name in self.names.items():
-            ip("-n", name, "address", "add", f"{ADDRESSES[job]}/24", "dev", "cable")
-            ip("-n", name, "link", "set", "cable", "up")
-
-    def remove(self) -> None:
-        for name in self.made:
-            ip("netns", "del", name)
-
-    def cut(self) -> None:
-        """What is sent goes to a station that is not there."""
-        for job, other in (("worker", "ps"), ("ps", "worker")):
-            ip("-n", self.names[job], "neighbour", "replace", ADDRESSES[other], "lladdr", NOBODY,
-               "dev", "cable", "nud", "permanent")  # fmt: skip
-
-    def heal(self) -> None:
-        for job, other in (("worker", "ps"), ("ps", "worker")):
-            ip("-n", self.names[job], "neighbour", "del", ADDRESSES[other], "dev", "cable")
-
-    def start(self, job: str, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[job], *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-
 @pytest.fixture
 def networks() -> Iterator[list[Network]]:
     """One for each protocol, which know nothing of each other."""
-    made: list[Network] = []
-    try:
-        for number in range(len(COMPARED)):
-            made.append(Network(number))
-            made[-1].make()
-        yield made
-    except (OSError, subprocess.CalledProcessError) as error:
-        why = getattr(error, "stderr", "") or error
-        pytest.skip(f"network namespaces cannot be made here: {str(why).strip()}")
-    finally:
-        for one in made:
-            one.remove()
-
-
-class Watched:
-    """The lines of a process, as they come."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: queue.Queue[list[str]] = queue.Queue()
-        self.seen: list[list[str]] = []
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line.split())
-        self.lines.put(["end"])
-
-    def until(self, holds: Callable[[list[str]], bool], seconds: float) -> list[str] | None:
-        """Reads lines until one for which that holds; none in that time is None."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            try:
-                line = self.lines.get(timeout=left)
-            except queue.Empty:
-                return None
-            self.seen.append(line)
-            if holds(line):
-                return line
-            assert line != ["end"], self.seen[-20:]
-        return None
+    with making_networks(ADDRESSES) as make:
+        yield [make() for _ in COMPARED]
 
 
 def ran(line: list[str]) -> bool:
@@ -213,11 +129,11 @@ def cut_and_heal(network: Network, folder: Path, protocol: str, cut_s: float) ->
         client = Watched(processes[-1])
         run_a_while(client, 100)
 
-        network.cut()
+        network.cut(*CUT)
         began = len(client.seen)
         client.until(lambda line: False, cut_s)
         of_cut = client.seen[began:]
-        network.heal()
+        network.heal(*CUT)
         healed = time.monotonic()
         assert client.until(ran, HEALED_S), of_cut + client.seen[-20:]
         recovered = time.monotonic() - healed

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from network import Network, Watched, making_networks
 from session_servers import PATIENCE_S, PROGRAM
-from test_network_cut import NOBODY, Watched, ip
 
 PS = 3
 MEMBERS = [*(f"ps{task}" for task in range(PS)), "worker"]
@@ -55,66 +55,11 @@ print("value", int((found < counting.answered).sum()), int((found > counting.sen
 """
 
 
-class Network:
-    """A namespace for each member, and one with a bridge between them."""
-
-    def __init__(self, number: int) -> None:
-        self.names = {
-            name: f"sidereal-{name}-{os.getpid()}-{number}" for name in [*ADDRESSES, "hub"]
-        }
-        self.made: list[str] = []
-
-    def make(self) -> None:
-        for name in self.names.values():
-            ip("netns", "add", name)
-            self.made.append(name)
-            ip("-n", name, "link", "set", "lo", "up")
-        hub = self.names["hub"]
-        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-        ip("-n", hub, "link", "set", "bridge", "up")
-        for name, address in ADDRESSES.items():
-            ip("-n", self.names[name], "link", "add", "cable", "type", "veth",
-               "peer", name, "netns", hub)  # fmt: skip
-            ip("-n", hub, "link", "set", name, "master", "bridge", "up")
-            ip("-n", self.names[name], "address", "add", f"{address}/24", "dev", "cable")
-            ip("-n", self.names[name], "link", "set", "cable", "up")
-
-    def remove(self) -> None:
-        for name in self.made:
-            ip("netns", "del", name)
-
-    def cut(self, source: str, to: str) -> None:
-        """What is sent to it goes to a station that is not there."""
-        ip("-n", self.names[source], "neighbour", "replace", ADDRESSES[to], "lladdr", NOBODY,
-           "dev", "cable", "nud", "permanent")  # fmt: skip
-
-    def heal(self, source: str, to: str) -> None:
-        ip("-n", self.names[source], "neighbour", "del", ADDRESSES[to], "dev", "cable")
-
-    def start(self, name: str, *words: str, **options: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-            ["ip", "netns", "exec", self.names[name], *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options,
-        )  # fmt: skip
-
-
 @pytest.fixture
 def make_network() -> Iterator[Callable[[], Network]]:
     """Networks that know nothing of each other."""
-    made: list[Network] = []
-
-    def make() -> Network:
-        made.append(Network(len(made)))
-        try:
-            made[-1].make()
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = getattr(error, "stderr", "") or error
-            pytest.skip(f"network namespaces cannot be made here: {str(why).strip()}")
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.remove()
+    with making_networks(ADDRESSES) as make:
+        yield make
 
 
 class Cluster:
@@ -186,13 +131,11 @@ def cut_and_heal(network: Network, cuts: list[tuple[str, str]], folder: Path) ->
     try:
         client = cluster.client()
         push_until(cluster, client, "ps1", "standby_in_sync", 1)
-        for one in cuts:
-            network.cut(*one)
+        network.cut(*cuts)
         push_until(cluster, client, "ps1", "standby_lost", 1)
         assert "acknowledged" in str(cluster.events("ps1", "standby_lost")[0])
         push(client, 50)
-        for one in cuts:
-            network.heal(*one)
+        network.heal(*cuts)
         push_until(cluster, client, "ps1", "standby_in_sync", 2)
         # What was answered meanwhile is in the copy.
         cluster.processes["ps1"].kill()
@@ -232,14 +175,12 @@ def test_one_whose_place_was_taken_while_it_was_cut_off_ends_when_it_hears_of_it
     try:
         client = cluster.client()
         push_until(cluster, client, "ps1", "standby_in_sync", 1)
-        for one in CUTS["both_ways"]:
-            network.cut(*one)
+        network.cut(*CUTS["both_ways"])
         push_until(cluster, client, "ps1", "standby_lost", 1)
         cluster.serve(LATER)
         push_until(cluster, client, LATER, "standby_taken", 1)
         push(client, 50)  # By those that reach it, and it cannot know better.
-        for one in CUTS["both_ways"]:
-            network.heal(*one)
+        network.heal(*CUTS["both_ways"])
         assert cluster.processes["ps1"].wait(PATIENCE_S) == 1
         (deposed,) = cluster.events("ps1", "task_deposed")
         (later,) = cluster.events(LATER, "task_up")
