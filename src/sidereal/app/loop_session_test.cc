@@ -345,6 +345,15 @@ class Counter : public Model {
   }
 };
 
+/// Counts on all lanes.
+task::LoopOptions counting(int64_t steps) {
+  task::LoopOptions out;
+  out.targets = {"count"};
+  out.steps = steps;
+  out.lanes = 0;
+  return out;
+}
+
 int64_t count_of(service::Session* session) {
   const auto now = session->run({}, {"now"});
   EXPECT_TRUE(now.ok()) << now.status();
@@ -355,10 +364,7 @@ TEST_P(LoopOfACluster, tells_all_that_it_has_done_when_it_is_stopped) {
   const Counter model;
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  task::LoopOptions options;
-  options.targets = {"count"};
-  options.steps = 1'000'000'000;
-  options.lanes = 0;
+  task::LoopOptions options = counting(1'000'000'000);
   options.steps_in_flight = 2;
   int64_t heard = 0;
   std::set<int32_t> ended;
@@ -382,10 +388,7 @@ TEST_P(LoopOfACluster, ends_well_when_it_is_drained) {
   const Counter model;
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
-  task::LoopOptions options;
-  options.targets = {"count"};
-  options.steps = 1'000'000'000;
-  options.lanes = 0;
+  task::LoopOptions options = counting(1'000'000'000);
   options.steps_in_flight = 2;
   std::atomic<bool> has_begun = false;
   task::LoopObserver observer;
@@ -406,10 +409,7 @@ TEST_P(LoopOfACluster, is_no_further_ahead_of_its_client_than_it_may_be) {
   const auto session = session_of(model.graph());
   ASSERT_TRUE(session->run({}, {}, {"init"}).ok());
   constexpr int64_t kAhead = 8;
-  task::LoopOptions options;
-  options.targets = {"count"};
-  options.steps = 200;
-  options.lanes = 0;
+  task::LoopOptions options = counting(200);
   options.ahead_max = kAhead;
   int64_t told = 0;
   task::LoopObserver observer;

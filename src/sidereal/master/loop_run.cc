@@ -324,6 +324,10 @@ void LoopRun::tell(size_t lane, const std::function<void(task::TaskLoop*)>& what
       [self = shared_from_this(), lane, what] { what(self->lanes_[lane]->loop.get()); }));
 }
 
+void LoopRun::tell_all(const std::function<void(task::TaskLoop*)>& what) {
+  for (size_t i = 0; i < lanes_.size(); ++i) tell(i, what);
+}
+
 void LoopRun::cancel(const Status& why) {
   {
     const std::lock_guard lock(mutex_);
@@ -337,9 +341,7 @@ void LoopRun::cancel(const Status& why) {
   }
   // Lanes that compute see it before they come to what is posted.
   stop_.raise(exec::StopSignal::Reason::kCancelled);
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    tell(i, [why](task::TaskLoop* loop) { loop->cancel(why); });
-  }
+  tell_all([why](task::TaskLoop* loop) { loop->cancel(why); });
 }
 
 Status LoopRun::heard(const std::vector<int64_t>& steps) {
@@ -362,9 +364,7 @@ void LoopRun::drain() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(drains_, true) || !started_ || missing_ == 0) return;
   }
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    tell(i, [](task::TaskLoop* loop) { loop->drain(); });
-  }
+  tell_all([](task::TaskLoop* loop) { loop->drain(); });
 }
 
 Status LoopRun::cancelled() {
@@ -377,9 +377,7 @@ void LoopRun::go_on() {
     const std::lock_guard lock(mutex_);
     if (!started_ || missing_ == 0) return;
   }
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    tell(i, [](task::TaskLoop* loop) { loop->go_on(); });
-  }
+  tell_all([](task::TaskLoop* loop) { loop->go_on(); });
 }
 
 uint64_t LoopRun::last_number() {

@@ -95,6 +95,7 @@ class LoopRun final : public task::LoopListener, public std::enable_shared_from_
   Result<std::shared_ptr<std::atomic<bool>>> begin_opening();
   [[nodiscard]] task::TaskLoopOptions options_of(size_t index, size_t count, bool in_order) const;
   void tell(size_t lane, const std::function<void(task::TaskLoop*)>& what);
+  void tell_all(const std::function<void(task::TaskLoop*)>& what);
   void finish();
   void give_end(const Status& status);
 

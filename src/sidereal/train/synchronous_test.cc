@@ -176,6 +176,17 @@ TEST_P(InStep, one_replica_of_hybrid_trains_as_if_there_were_no_others) {
   EXPECT_EQ(got.variables, want.variables);
 }
 
+/// One lane has three batches in each epoch, the last of one row, the others two.
+void expect_to_train_to_the_end(Protocol protocol, const std::string& consistency) {
+  const Trained got =
+      train(optimizer_of("adam", 0.01), {.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 2},
+            protocol, rows(kBatch * 8 + 1),
+            {.batch_size = kBatch, .epochs = 3, .consistency = consistency});
+  EXPECT_EQ(got.result.rows, 3 * (kBatch * 8 + 1));
+  EXPECT_EQ(got.result.steps, 3 * 9);
+  EXPECT_EQ(got.result.updates, got.result.steps);
+}
+
 class OnCopies : public testing::TestWithParam<Protocol> {};
 
 TEST_P(OnCopies, one_replica_trains_as_without_them) {
@@ -211,14 +222,7 @@ TEST_P(OnCopies, optimizers_go_on_from_one_loop_to_the_next) {
 }
 
 TEST_P(OnCopies, replicas_of_all_lanes_train_to_the_end_of_their_data) {
-  // One lane has three batches in each epoch, the last of one row, the others two.
-  const data::DataSpec data = rows(kBatch * 8 + 1);
-  const Trained got =
-      train(optimizer_of("adam", 0.01), {.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 2},
-            GetParam(), data, {.batch_size = kBatch, .epochs = 3, .consistency = "geo(2)"});
-  EXPECT_EQ(got.result.rows, 3 * (kBatch * 8 + 1));
-  EXPECT_EQ(got.result.steps, 3 * 9);
-  EXPECT_EQ(got.result.updates, got.result.steps);
+  expect_to_train_to_the_end(GetParam(), "geo(2)");
 }
 
 TEST_P(OnCopies, more_replicas_than_rows_learn_all_the_same) {
@@ -235,14 +239,7 @@ INSTANTIATE_TEST_SUITE_P(, OnCopies,
 class WithinABound : public testing::TestWithParam<Protocol> {};
 
 TEST_P(WithinABound, replicas_update_by_themselves_to_the_end_of_their_data) {
-  // One lane has three batches in each epoch, the last of one row, the others two.
-  const data::DataSpec data = rows(kBatch * 8 + 1);
-  const Trained got =
-      train(optimizer_of("adam", 0.01), {.ps = 2, .ps_lanes = 2, .workers = 2, .worker_lanes = 2},
-            GetParam(), data, {.batch_size = kBatch, .epochs = 3, .consistency = "bounded(1)"});
-  EXPECT_EQ(got.result.rows, 3 * (kBatch * 8 + 1));
-  EXPECT_EQ(got.result.steps, 3 * 9);
-  EXPECT_EQ(got.result.updates, got.result.steps);
+  expect_to_train_to_the_end(GetParam(), "bounded(1)");
 }
 
 TEST_P(WithinABound, one_replica_waits_for_none) {
