@@ -109,7 +109,7 @@ void Fit::goes_on(const Loss& loss) {
   const std::string who =
       loss.lost.empty() ? "a connection to a worker was lost"
                         : base::join(loss.lost, ", ") + (count > 1 ? " were lost" : " was lost");
-  std::string how = "";
+  std::string how;
   if (loss.has_lost_ps) {
     result.checkpoints.taken_from_standbys += count;
     how = fmt::format("{} and {} what it had from a standby", who, count > 1 ? "each has" : "has");
@@ -121,12 +121,11 @@ void Fit::goes_on(const Loss& loss) {
     }
     how = fmt::format("{} ({})", who, base::message_of(loss.why));
   }
-  tell(
-      fmt::format("{}: {} worker{} on with what is left of the data after {:.1f} s; at most {} "
-                  "rows are trained "
-                  "twice",
-                  how, loss.workers, loss.workers == 1 ? " goes" : "s go", loss.lasted.count(),
-                  loss.rows_twice));
+  tell(fmt::format(
+      "{}: {} worker{} on with what is left of the data after {:.1f} s; at most {} rows are "
+      "trained twice",
+      how, loss.workers, loss.workers == 1 ? " goes" : "s go", loss.lasted.count(),
+      loss.rows_twice));
 }
 
 void Fit::found_workers(int64_t living) const {

@@ -26,7 +26,6 @@ using tensor::Tensor;
 constexpr milliseconds kReachDeadline(10'000);
 /// What grants leases: clusters that are trained on have it.
 constexpr const char* kGranter = "/job:ps/replica:0/task:0";
-constexpr const char* kPs = "/job:ps/";
 constexpr milliseconds kAskAgain(100);
 /// Who does not answer for so long is asked again: somebody else may be there by then.
 constexpr milliseconds kAskDeadline(5'000);
@@ -63,6 +62,8 @@ Status for_all(size_t count, const std::function<Status(size_t)>& work) {
 
 }  // namespace
 
+bool is_ps(const std::string& task) { return task.starts_with("/job:ps/"); }
+
 PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
     : cluster_(cluster), model_(std::move(model)), job_(std::move(job)) {
   ops::register_all(&registry_);
@@ -98,7 +99,7 @@ Status PlacedModel::place_again(milliseconds limit, bool may_miss,
   if (is_away(reached)) return not_again(limit, reached);
   SR_RETURN_IF_ERROR(reached);
   // A server that was started again knows nothing of the lease.
-  if (std::find(replaced_.begin(), replaced_.end(), kGranter) != replaced_.end()) lease_ = nullptr;
+  if (std::ranges::find(replaced_, kGranter) != replaced_.end()) lease_ = nullptr;
   Status placed = take_lease();
   if (placed.ok()) placed = give_first_values();
   if (!placed.ok()) close_sessions();
@@ -129,9 +130,7 @@ Status PlacedModel::join_once(milliseconds limit, bool may_miss,
   const std::vector<int> ps_lanes = topology_.ps_lanes;
   const std::vector<int> worker_lanes = worker_lanes_;
   has_found_ = false;
-  if (known_.empty()) known_ = incarnations_;
   SR_RETURN_IF_ERROR(reach_tasks(limit, may_miss, cancelled));
-  const auto is_ps = [](const std::string& task) { return task.starts_with(kPs); };
   const bool lost_ps = std::ranges::any_of(replaced_, is_ps);
   if (topology_.ps_lanes != ps_lanes || (lost_ps && !pushes_are_answered_)) {
     return base::data_loss("{} lost what a push had changed", base::join(replaced_, ", "));
@@ -152,8 +151,7 @@ Status PlacedModel::join_once(milliseconds limit, bool may_miss,
   first_ = first_of(**made).session;
   close_all(old);
   if (lost_ps) SR_RETURN_IF_ERROR(check_taken());
-  is_placed_ = true;
-  known_.clear();
+  placed_on_ = incarnations_;
   return {};
 }
 
@@ -161,12 +159,12 @@ Status PlacedModel::join_once(milliseconds limit, bool may_miss,
 Status PlacedModel::check_taken() {
   const std::vector<service::TaskReport> reports = everybody_->ask(kAskDeadline);
   for (const service::TaskReport& ps : reports) {
-    if (!ps.task.starts_with(kPs) || std::ranges::find(replaced_, ps.task) == replaced_.end()) {
+    if (!is_ps(ps.task) || std::ranges::find(replaced_, ps.task) == replaced_.end()) {
       continue;
     }
     SR_RETURN_IF_ERROR(ps.status);
     if (!ps.taken) return base::data_loss("{} has nothing from a standby", ps.task);
-    const uint64_t life = known_.at(ps.task);
+    const uint64_t life = placed_on_.at(ps.task);
     for (const service::TaskReport& worker : reports) {
       for (const resources::PushedSoFar& answered : worker.answered) {
         if (answered.life != life) continue;
@@ -210,8 +208,7 @@ Status PlacedModel::give_first_values() {
   const service::RunOptions options = {.timeout = kInitializeDeadline, .waits_for_pushes = true};
   SR_RETURN_IF_ERROR(first->run({}, {}, {distributed_.initializer}, options).status());
   first_ = first;
-  is_placed_ = true;
-  known_.clear();
+  placed_on_ = incarnations_;
   return {};
 }
 
@@ -277,11 +274,10 @@ Status PlacedModel::reach_tasks(milliseconds limit, bool may_miss,
     const std::vector<service::TaskReport> reports =
         everybody_->ask(std::max(patience, milliseconds(1)));
     const auto lost = std::ranges::find_if(reports, [&](const auto& report) {
-      return !report.status.ok() && (!may_miss || report.task.starts_with(kPs));
+      return !report.status.ok() && (!may_miss || is_ps(report.task));
     });
-    const bool has_worker = std::ranges::any_of(reports, [](const auto& report) {
-      return report.status.ok() && !report.task.starts_with(kPs);
-    });
+    const bool has_worker = std::ranges::any_of(
+        reports, [](const auto& report) { return report.status.ok() && !is_ps(report.task); });
     for (const service::TaskReport& report : reports) {
       if (may_miss && has_worker && !report.status.ok()) cluster_->give_up(report.task);
     }
@@ -303,9 +299,8 @@ Status PlacedModel::reach_tasks(milliseconds limit, bool may_miss,
 }
 
 void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
-  const std::map<std::string, uint64_t> before = std::move(incarnations_);
   incarnations_.clear();
-  if (std::exchange(is_placed_, false)) replaced_.clear();
+  replaced_.clear();
   topology_ = {};
   worker_lanes_.clear();
   for (const service::TaskReport& report : reports) {
@@ -314,14 +309,13 @@ void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
       continue;
     }
     incarnations_[report.task] = report.incarnation;
-    const auto known = before.find(report.task);
-    const bool is_other = known != before.end() && known->second != report.incarnation;
-    if (is_other && std::ranges::find(replaced_, report.task) == replaced_.end()) {
+    const auto known = placed_on_.find(report.task);
+    if (known != placed_on_.end() && known->second != report.incarnation) {
       replaced_.push_back(report.task);
     }
     const int lanes =
         static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
-    if (report.task.starts_with(kPs)) {
+    if (is_ps(report.task)) {
       pushes_are_answered_ =
           report.protocol != cluster::name_of(cluster::Protocol::kStarServerLite);
       topology_.ps_lanes.push_back(lanes);

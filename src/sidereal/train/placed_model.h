@@ -21,6 +21,9 @@
 
 namespace sidereal::train {
 
+/// Whether that is the full name of a parameter server.
+bool is_ps(const std::string& task);
+
 /// A model on the tasks of a cluster: its variables, which are its own, and sessions to the
 /// workers. Internal to train.
 /// Thread: core-local (blocking calls). Borrows the cluster.
@@ -112,9 +115,8 @@ class PlacedModel {
   std::unique_ptr<service::StatusClient> ps_status_;
   std::unique_ptr<service::StatusClient> everybody_;
   std::map<std::string, uint64_t> incarnations_;  // By task.
-  std::map<std::string, uint64_t> known_;         // Before the first loss that is being made good.
-  std::vector<std::string> replaced_;
-  bool is_placed_ = false;           // With what is in `replaced_`.
+  std::map<std::string, uint64_t> placed_on_;     // As they were when it was last placed or joined,
+  std::vector<std::string> replaced_;             // and those that are others now.
   bool pushes_are_answered_ = true;  // Before a step ends; star_server_lite does not wait.
   Topology topology_;
   std::vector<int> worker_lanes_;                 // 0: it is left out.

@@ -121,9 +121,7 @@ class Trainer::Impl {
       SR_RETURN_IF_ERROR(base::with_context(cluster_->check_alive(), base::message_of(failure)));
       SR_RETURN_IF_ERROR(fit->count_loss(failure));
       const Status again =
-          placed_.place_again(std::chrono::duration_cast<milliseconds>(
-                                  std::chrono::duration<double>(options.restart_timeout_s)),
-                              options.continues, options.cancelled);
+          placed_.place_again(options.restart_timeout(), options.continues, options.cancelled);
       if (again.ok()) return {};
       if (again.code() != StatusCode::kUnavailable && again.code() != StatusCode::kAborted) {
         return base::with_context(again, base::message_of(failure));

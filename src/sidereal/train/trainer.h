@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -168,6 +169,10 @@ struct FitOptions {
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled = nullptr;
 
+  [[nodiscard]] std::chrono::milliseconds restart_timeout() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::duration<double>(restart_timeout_s));
+  }
   /// Whether the fit may outlive a task.
   [[nodiscard]] bool may_go_on() const { return restores || continues; }
 };

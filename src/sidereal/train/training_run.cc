@@ -315,7 +315,6 @@ Status TrainingRun::go_on(const Status& failure) {
   if (saver_ != nullptr) saver_->settle();
   const std::vector<std::string> missed = placed_->missing_workers();
   std::vector<std::string> lost = placed_->lost_tasks();
-  const auto is_ps = [](const std::string& task) { return task.starts_with("/job:ps/"); };
   const auto has_lost_ps = [&] { return std::ranges::any_of(lost, is_ps); };
   // What a worker that was lost as well had pushed nobody knows.
   const auto may_go_on = [&] {
@@ -324,8 +323,7 @@ Status TrainingRun::go_on(const Status& failure) {
   };
   if (!lost.empty() && !may_go_on()) return failure;
   const Status joined =
-      placed_->join_again(milliseconds(static_cast<int64_t>(options_.restart_timeout_s * 1e3)),
-                          options_.continues, options_.cancelled);
+      placed_->join_again(options_.restart_timeout(), options_.continues, options_.cancelled);
   if (joined.code() == StatusCode::kDataLoss) return failure;
   SR_RETURN_IF_ERROR(base::with_context(joined, base::message_of(failure)));
   // One that was stopping answered until it had.
