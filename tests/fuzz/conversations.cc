@@ -44,6 +44,7 @@ enum MethodNumber : uint8_t {
   kRecvTensors,
   kFollowChanges,
   kTakeCopy,
+  kMoveVariables,
   kResetContainers,
   kSetLogLevel,
   kMethods,

@@ -277,6 +277,8 @@ class Server::Impl {
         service::WorkerServiceOptions{.task = task_.get(),
                                       .figures = [this] { return figures(); },
                                       .cluster = cluster_,
+                                      .credentials = credentials_,
+                                      .threads = &threads_,
                                       .arriving = arriving_,
                                       .leases = leases_,
                                       .standbys = standbys_,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "sidereal/base/hash.h"
+#include "sidereal/base/part_name.h"
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/partition/internal/call_plan.h"
 
@@ -21,7 +21,6 @@ using ir::Output;
 namespace {
 
 constexpr std::string_view kLane = "/lane:";
-constexpr std::string_view kPart = "/part_";
 /// Values up to this size pass between lanes, through the driver.
 constexpr int64_t kSmallBytes = 1024;
 
@@ -55,24 +54,6 @@ const Node* handle_maker(const Graph& graph, Output value) {
   while (graph.node(value.node).op == "Identity") value = graph.node(value.node).inputs[0];
   const Node& made = graph.node(value.node);
   return makes_handle(made.op) ? &made : nullptr;
-}
-
-/// "w" and 3 of "w/part_3" and of "w/part_3/Adagrad".
-std::pair<std::string_view, int> split_part(std::string_view name) {
-  const size_t at = name.rfind(kPart);
-  if (at == std::string_view::npos) return {name, 0};
-  const size_t end = std::min(name.find('/', at + 1), name.size());
-  const auto [table, part] = split_number(name.substr(0, end), kPart);
-  return table.size() == at ? std::pair{table, part} : std::pair{name, 0};
-}
-
-int lane_of_name(std::string_view name, DeviceLanes device) {
-  const auto [table, part] = split_part(name);
-  // Round robin gives a task every tasks-th part, from any first one on: K % tasks is the same for
-  // them. With it, parts that are all on one task go on from lane to lane as well.
-  const auto further =
-      static_cast<uint64_t>(part / device.tasks) + static_cast<uint64_t>(part % device.tasks);
-  return static_cast<int>((base::hash64(table) + further) % static_cast<uint64_t>(device.lanes));
 }
 
 /// Nodes of a graph that must be on one lane.
@@ -113,7 +94,8 @@ class Groups {
     for (const Node& node : graph_.nodes()) {
       const auto found = first.find(root(node.id.value));
       if (found == first.end()) continue;
-      out[node.id.value] = lane_of_name(found->second, lanes_of(node.device));
+      const DeviceLanes device = lanes_of(node.device);
+      out[node.id.value] = base::lane_of_name(found->second, device.lanes, device.tasks);
     }
     return out;
   }

@@ -32,10 +32,7 @@ LeadingNames leading_names(const ir::Graph& graph);
 /// lasts has one lane, which its name says: all graphs of all sessions of a cluster agree on it
 /// without asking, and what is done to one variable is done by one thread.
 ///
-/// * The lane of a name is its hash modulo the lanes. "NAME/part_K", a part of a table, and
-///   "NAME/part_K/SLOT" are as many lanes further than NAME's hash says as a task got parts before
-///   it, K / tasks, when parts go round robin: the parts on one task share its lanes evenly. So
-///   they do when a task has all of them, in blocks of lanes * tasks.
+/// * The lane of a name is base::lane_of_name().
 /// * What one node uses is on one lane, that of the first of the names, or of the leading one of
 ///   that; and so is what reads another's output there, but for small values (up to 1 KiB): the
 ///   values of a step never pass from lane to lane where that would cost another round.

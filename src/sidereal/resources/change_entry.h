@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +25,12 @@ struct LogPosition {
 
   friend bool operator==(const LogPosition&, const LogPosition&) = default;
 };
+
+/// Of variables and tables that a reader of a log wants; empty: all.
+using WantedNames = std::set<std::string, std::less<>>;
+inline bool wants(const WantedNames& wanted, std::string_view name) {
+  return wanted.empty() || wanted.contains(name);
+}
 
 enum class EntryKind : uint8_t { kChanges = 0, kPiece = 1, kLastPiece = 2 };
 

@@ -90,8 +90,8 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   /// `is_new`. Does nothing where it does that already, and for one that `manager` has not.
   void watch(const std::shared_ptr<Variable>& variable, bool is_new);
 
-  /// Makes a cut; everything that is on the lane, as of that.
-  Result<std::unique_ptr<ChangeSnapshot>> snapshot();
+  /// Makes a cut; what is on the lane of these names, as of that.
+  Result<std::unique_ptr<ChangeSnapshot>> snapshot(const WantedNames& wanted = {});
 
  private:
   friend class ChangeSnapshot;

@@ -29,7 +29,7 @@ ChangeSnapshot::ChangeSnapshot(int lane, const LogPosition& position)
 
 ChangeSnapshot::~ChangeSnapshot() = default;
 
-Result<std::unique_ptr<ChangeSnapshot>> ChangeLog::snapshot() {
+Result<std::unique_ptr<ChangeSnapshot>> ChangeLog::snapshot(const WantedNames& wanted) {
   if (manager_ == nullptr) return base::failed_precondition("the log of lane {} is closed", lane());
   // Some may have come from a lane that had no log yet, or are about to be told of.
   watch_all(/*are_new=*/true);
@@ -38,10 +38,12 @@ Result<std::unique_ptr<ChangeSnapshot>> ChangeLog::snapshot() {
   for (const Source& source : sources_) {
     const std::shared_ptr<Variable> variable = source.variable.lock();
     if (variable == nullptr || !variable->is_initialized()) continue;
+    if (!wants(wanted, source.name)) continue;
     SR_ASSIGN_OR_RETURN(std::shared_ptr<Snapshot> of, variable->snapshot());
     out->items_.push_back({.variable = variable, .home = source.home, .of = std::move(of)});
   }
   for (const TableSource& source : tables_) {
+    if (!wants(wanted, source.table->def().name)) continue;
     auto [keys, values] = source.table->contents();
     out->tables_.push_back({.name = source.table->def().name,
                             .home = source.home,

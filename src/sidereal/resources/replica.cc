@@ -142,7 +142,7 @@ Status Replica::check(const Entry& entry, const Items& items) const {
     return it->second;
   };
   for (const Section& section : entry.sections) {
-    if (section.kind == SectionKind::kPushed) continue;
+    if (section.kind == SectionKind::kPushed || !takes(section)) continue;
     Known& known = known_of(section.name);
     const auto refused = [&](std::string_view why) {
       return data_loss("'{}' of home {}: {}", section.name, section.home, why);
@@ -214,7 +214,7 @@ Status Replica::check(const Entry& entry, const Items& items) const {
 /// What check() has found to be good. `items` of a snapshot that has not come as a whole are not
 /// looked up.
 void Replica::put(const Section& section, bool is_piece, Items* items) {
-  if (section.kind == SectionKind::kPushed) return;
+  if (section.kind == SectionKind::kPushed || !takes(section)) return;
   const auto found = items->find(section.name);
   const bool is_new = found == items->end() || found->second.home != section.home;
   // Made, and given back with the item that was there, without the lock.

@@ -35,8 +35,10 @@ class Replica {
     size_t to = 0;
   };
 
-  /// `bytes_max`: of all values, and of those of snapshots that are arriving, together.
-  explicit Replica(size_t bytes_max) : bytes_max_(bytes_max) {}
+  /// `bytes_max`: of all values, and of those of snapshots that are arriving, together. It takes
+  /// what is `wanted`, and leaves out the rest.
+  explicit Replica(size_t bytes_max, WantedNames wanted = {})
+      : bytes_max_(bytes_max), wanted_(std::move(wanted)) {}
 
   /// Takes the next entry or piece of a lane. What it has stays as it is when that fails, but for
   /// pieces before the one that was refused, which are forgotten.
@@ -80,6 +82,8 @@ class Replica {
   [[nodiscard]] uint64_t variables_version() const {
     return version_.load(std::memory_order_acquire);
   }
+  /// Of all values, and of those that are arriving.
+  [[nodiscard]] size_t bytes() const;
   /// A lookup table, until the next apply(). kNotFound.
   [[nodiscard]] Result<std::shared_ptr<const Table>> table(std::string_view name) const;
   /// Which changes of closures a variable has. kNotFound.
@@ -116,7 +120,9 @@ class Replica {
   void put(const Section& section, bool is_piece, Items* items);
   /// With shown_mutex_.
   void changes_variables() { version_.fetch_add(1, std::memory_order_release); }
-  [[nodiscard]] size_t bytes() const;
+  [[nodiscard]] bool takes(const Section& section) const {
+    return section.kind == SectionKind::kPushed || wants(wanted_, section.name);
+  }
   [[nodiscard]] const Item* find(std::string_view name) const;
 
   /// Locks of rows that are looked up while they change: a row has that of its number.
@@ -126,6 +132,7 @@ class Replica {
   }
 
   const size_t bytes_max_;
+  const WantedNames wanted_;
   // Which items lanes have, where their values are, and `home` and `is_going`: apply() changes
   // that, and others read it. Never held for as long as an entry takes.
   mutable std::mutex shown_mutex_;

@@ -76,6 +76,7 @@ Status FollowStream::begin(const v1::FollowHead& head) {
   wanted.state_group = head.state_group();
   wanted.lane = head.lane();
   wanted.is_synchronous = head.synchronous();
+  wanted.names = {head.names().begin(), head.names().end()};
   if (head.incarnation() != 0) {
     wanted.after = {.incarnation = head.incarnation(), .cut = head.cut()};
   }

@@ -90,6 +90,20 @@ void Follower::stop() {
   for (const auto& task : tasks_) task->stop();
 }
 
+size_t Follower::bytes() const {
+  size_t out = 0;
+  for (const auto& task : tasks_) out += task->bytes();
+  return out;
+}
+
+std::vector<Replica::Taken> Follower::take_all() {
+  std::vector<Replica::Taken> out;
+  for (const auto& task : tasks_) {
+    for (Replica::Taken& one : task->take_all()) out.push_back(std::move(one));
+  }
+  return out;
+}
+
 std::vector<std::string> Follower::groups() const { return tasks_.front()->groups(); }
 
 std::unique_ptr<Follower::Held> Follower::hold(uint64_t life) {

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "sidereal/base/status.h"
+#include "sidereal/resources/change_entry.h"
 #include "sidereal/resources/push_counts.h"
+#include "sidereal/resources/replica.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/table_layout.h"
 #include "sidereal/tensor/tensor.h"
@@ -41,6 +43,8 @@ struct FollowOptions {
   /// A synchronous standby: while it is current, what changes variables of a task is answered when
   /// it is here. For task::TaskOptions::standby_timeout_ns, or the task goes on without it.
   bool is_synchronous = false;
+  /// Of these only; empty: of all.
+  resources::WantedNames names = {};
   /// Of the values of one task; 0: what memory the machine has. While a snapshot arrives there are
   /// the old ones as well.
   size_t bytes_max = 0;
@@ -123,6 +127,10 @@ class Follower {
   using Choose = std::function<std::vector<std::string>(const std::vector<std::string>& names)>;
   [[nodiscard]] Result<std::map<std::string, tensor::Tensor>> values(const Choose& choose) const;
 
+  /// Bytes of all values that are here, or arriving.
+  [[nodiscard]] size_t bytes() const;
+  /// After stop(): gives away all that is here.
+  [[nodiscard]] std::vector<resources::Replica::Taken> take_all();
   /// Groups of sessions that the first task says it has, of one that follows what sessions share.
   [[nodiscard]] std::vector<std::string> groups() const;
   /// The copy of the first task, for another start of it, `life`. As long as it is held the copy

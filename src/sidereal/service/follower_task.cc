@@ -104,6 +104,7 @@ void Follower::Task::look() {
       head.set_cut_us(std::chrono::microseconds(options_.cut).count());
       head.set_window_bytes(kWindowBytes);
       head.set_synchronous(options_.is_synchronous);
+      for (const std::string& name : options_.names) head.add_names(name);
       lane.call = std::make_shared<Call>(shared_from_this(), static_cast<int>(i));
       lane.heard = now;
       lane.is_started = false;

@@ -17,6 +17,7 @@
 #include "sidereal/service/internal/copy_stream.h"
 #include "sidereal/service/internal/follow_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/move_stream.h"
 #include "sidereal/service/internal/outbox.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/internal/tensor_group_message.h"
@@ -374,6 +375,10 @@ class WorkerService::Impl final
     common_->arriving = options_.arriving;
     common_->leases = options_.leases;
     common_->protocol = cluster::name_of(options_.protocol);
+    moves_->task = options_.task;
+    moves_->cluster = options_.cluster;
+    moves_->credentials = options_.credentials;
+    moves_->threads = options_.threads;
     common_->fill_status = [this](v1::TaskStatus* status) { fill(status); };
   }
 
@@ -463,6 +468,13 @@ class WorkerService::Impl final
     return CopyStream::give(options_.standbys->hold(request->task(), request->life()));
   }
 
+  grpc::ServerBidiReactor<v1::MoveRequest, v1::MoveReply>* MoveVariables(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<MoveStream>(moves_);
+    stream->start(stream);
+    return stream.get();
+  }
+
   grpc::ServerUnaryReactor* ResetContainers(grpc::CallbackServerContext* call,
                                             const v1::ResetRequest* request,
                                             v1::ResetReply*) override {
@@ -509,11 +521,14 @@ class WorkerService::Impl final
 
   void drain() { common_->draining = true; }
   [[nodiscard]] int64_t bytes_sent() const { return common_->bytes_sent; }
-  [[nodiscard]] int64_t bad_requests() const { return common_->bad_requests; }
+  [[nodiscard]] int64_t bad_requests() const {
+    return common_->bad_requests + moves_->bad_requests;
+  }
 
  private:
   const WorkerServiceOptions options_;
   std::shared_ptr<Common> common_ = std::make_shared<Common>();
+  std::shared_ptr<MoveStream::Shared> moves_ = std::make_shared<MoveStream::Shared>();
 };
 
 WorkerService::WorkerService(WorkerServiceOptions options)

@@ -9,10 +9,15 @@
 
 #include "sidereal/cluster/protocol.h"
 #include "sidereal/metrics/figures.h"
+#include "sidereal/security/credentials.h"
 #include "sidereal/task/task.h"
 
 namespace grpc {
 class Service;
+}
+
+namespace sidereal::master {
+class Threads;
 }
 
 namespace sidereal::service {
@@ -29,7 +34,10 @@ struct WorkerServiceOptions {
   task::Task* task = nullptr;  ///< Borrowed.
   /// All that the server counts.
   std::function<metrics::Readings()> figures;
-  std::shared_ptr<KnownCluster> cluster;         ///< Of the server.
+  std::shared_ptr<KnownCluster> cluster;  ///< Of the server.
+  /// Of the server: how other tasks are reached.
+  std::shared_ptr<const security::Credentials> credentials;
+  master::Threads* threads = nullptr;            ///< Borrowed: for what waits.
   std::shared_ptr<ArrivingBytes> arriving;       ///< Bounds feeds.
   std::shared_ptr<Leases> leases;                ///< Of the server.
   std::shared_ptr<Standbys> standbys = nullptr;  ///< Of the server; or it keeps none.

@@ -434,7 +434,7 @@ Status LaneChanges::begin(Reader* reader, ChangeLog* log) {
     reader->position = *reader->wanted.after;
     return {};
   }
-  SR_ASSIGN_OR_RETURN(reader->snapshot, log->snapshot());
+  SR_ASSIGN_OR_RETURN(reader->snapshot, log->snapshot(reader->wanted.names));
   reader->position = reader->snapshot->position();
   return {};
 }

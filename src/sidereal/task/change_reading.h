@@ -23,6 +23,8 @@ struct ChangesWanted {
   std::optional<resources::LogPosition> after = {};
   int64_t cut_ns = 20'000'000;            ///< From one cut to the next one, at the latest.
   size_t window_bytes = size_t{4} << 20;  ///< That may be under way.
+  /// Of a snapshot; entries have all that has changed.
+  resources::WantedNames names = {};
   /// A standby, which steps that have changed variables wait for before they are answered.
   bool is_synchronous = false;
 };

@@ -322,6 +322,19 @@ Status Task::fill(const std::string& state_group, std::vector<resources::Replica
 }
 std::vector<std::string> Task::groups() const { return impl_->programs().groups(); }
 void Task::stop_keeping_groups() { impl_->programs().stop_keeping_groups(); }
+Status Task::keep_group(const std::string& state_group) {
+  return impl_->programs().keep_group(state_group);
+}
+void Task::let_go_of_group(const std::string& state_group) {
+  impl_->programs().let_go_of_group(state_group);
+}
+void Task::adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
+                 std::function<void(Status)> then) {
+  impl_->programs().adopt(state_group, std::move(values), std::move(then));
+}
+void Task::forget(const std::string& state_group, const std::vector<std::string>& names) {
+  impl_->programs().forget(state_group, names);
+}
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 AnsweredPushes& Task::answered_pushes(int lane) { return impl_->answered_pushes(lane); }
 std::vector<resources::PushedSoFar> Task::answered_pushes() const {

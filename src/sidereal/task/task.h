@@ -318,6 +318,17 @@ class Task {
   [[nodiscard]] std::vector<std::string> groups() const;
   /// From here on groups that fill() has made end with their last session, as others do.
   void stop_keeping_groups();
+  /// A group is there, also without sessions, until let_go_of_group(). kInvalidArgument for no name
+  /// of a group; kUnavailable while the task holds off.
+  Status keep_group(const std::string& state_group);
+  void let_go_of_group(const std::string& state_group);
+  /// Gives a group that is there variables and tables of another task, each on the lane, modulo the
+  /// task's, that it says; while steps run. All, or none: then `then` is told, by any thread.
+  /// kAlreadyExists for a name that is there; kUnavailable when the task is stopping.
+  void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
+             std::function<void(Status)> then);
+  /// Forgets these of a group, and ends what waits for them.
+  void forget(const std::string& state_group, const std::vector<std::string>& names);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

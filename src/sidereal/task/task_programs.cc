@@ -111,14 +111,14 @@ std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
 bool TaskPrograms::leave(const SessionState& state) {
   if (state.kind != SessionState::Kind::kGroup) return state.kind == SessionState::Kind::kOwn;
   const auto group = groups_.find(state.group);
-  if (--group->second.sessions > 0 || group->second.is_kept) return false;
-  groups_.erase(group);
-  return true;
+  --group->second.sessions;
+  return end_unused(state.group) != nullptr;
 }
 
 std::set<std::shared_ptr<Container>> TaskPrograms::containers() const {
   std::set<std::shared_ptr<Container>> out = {shared_};
   for (const auto& [id, session] : sessions_) out.insert(session.container);
+  for (const auto& [name, group] : groups_) out.insert(group.container);
   return out;
 }
 
@@ -278,54 +278,53 @@ std::vector<std::string> TaskPrograms::groups() const {
   return out;
 }
 
-Status TaskPrograms::fill(const std::string& state_group,
-                          std::vector<resources::Replica::Taken> values) {
-  std::shared_ptr<Container> container = shared_;
-  if (!state_group.empty()) {
-    SR_RETURN_IF_ERROR(session_state(/*isolated=*/false, state_group).status());
-    const std::lock_guard lock(mutex_);
-    Group& group = groups_[state_group];
-    if (group.container == nullptr) group.container = make_container();
-    group.is_kept = true;
-    container = group.container;
-  }
-  resources::Manager& manager = container->manager;
-  for (resources::Replica::Taken& one : values) {
-    if (one.table != nullptr) {
-      const auto found =
-          manager.find_or_create<resources::Table>(one.name, [&] { return std::move(one.table); });
-      SR_RETURN_IF_ERROR(found.status());
-      continue;
-    }
-    resources::VariableDef def = {
-        .name = one.name, .dtype = one.value.dtype(), .shape = one.value.shape()};
-    // Where it was, which is where its slots are.
-    auto owner = std::make_shared<resources::Owner>(lanes_, one.lane % options_.lanes);
-    SR_ASSIGN_OR_RETURN(auto made, resources::Variable::make(std::move(def), std::move(owner)));
-    SR_RETURN_IF_ERROR(made->take(std::move(one.value)));
-    *made->changes_made() = std::move(one.made);
-    SR_RETURN_IF_ERROR(
-        manager.find_or_create<resources::Variable>(one.name, [&] { return made; }).status());
-  }
-  return {};
+std::shared_ptr<Container> TaskPrograms::end_unused(const std::string& state_group) {
+  const auto found = groups_.find(state_group);
+  const Group& group = found->second;
+  if (group.sessions > 0 || group.is_kept || group.keepers > 0) return nullptr;
+  std::shared_ptr<Container> out = group.container;
+  groups_.erase(found);
+  return out;
 }
 
 void TaskPrograms::stop_keeping_groups() {
   std::vector<std::shared_ptr<Container>> ended;
   {
     const std::lock_guard lock(mutex_);
-    for (auto it = groups_.begin(); it != groups_.end();) {
-      Group& group = it->second;
-      if (!std::exchange(group.is_kept, false) || group.sessions > 0) {
-        ++it;
-        continue;
-      }
-      group.container->ended.store(true, std::memory_order_release);
-      ended.push_back(std::move(group.container));
-      it = groups_.erase(it);
+    std::vector<std::string> kept;
+    for (auto& [name, group] : groups_) {
+      if (std::exchange(group.is_kept, false)) kept.push_back(name);
     }
+    for (const std::string& name : kept) ended.push_back(end_unused(name));
   }
-  for (const auto& container : ended) container->manager.clear();
+  for (const auto& container : ended) end(container.get());
+}
+
+void TaskPrograms::end(Container* container) {
+  if (container == nullptr) return;
+  container->ended.store(true, std::memory_order_release);
+  container->manager.clear();
+}
+
+Status TaskPrograms::keep_group(const std::string& state_group) {
+  SR_RETURN_IF_ERROR(session_state(/*isolated=*/false, state_group).status());
+  if (state_group.empty()) return base::invalid_argument("a move is of a group of sessions");
+  const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(held_off_);
+  Group& group = groups_[state_group];
+  if (group.container == nullptr) group.container = make_container();
+  ++group.keepers;
+  return {};
+}
+
+void TaskPrograms::let_go_of_group(const std::string& state_group) {
+  std::shared_ptr<Container> ended;
+  {
+    const std::lock_guard lock(mutex_);
+    --groups_.at(state_group).keepers;
+    ended = end_unused(state_group);
+  }
+  end(ended.get());
 }
 
 void TaskPrograms::forget_unused() {

@@ -91,6 +91,11 @@ class TaskPrograms {
   /// Those of Task.
   Status fill(const std::string& state_group, std::vector<resources::Replica::Taken> values);
   void stop_keeping_groups();
+  Status keep_group(const std::string& state_group);
+  void let_go_of_group(const std::string& state_group);
+  void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
+             std::function<void(Status)> then);
+  void forget(const std::string& state_group, const std::vector<std::string>& names);
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
   /// What all sessions have by name.
@@ -127,7 +132,8 @@ class TaskPrograms {
   struct Group {
     std::shared_ptr<Container> container;
     int64_t sessions = 0;
-    bool is_kept = false;  ///< Without sessions too.
+    bool is_kept = false;  ///< Without sessions too,
+    int keepers = 0;       ///< as it is while these want it.
   };
 
   [[nodiscard]] std::shared_ptr<Container> make_container() const;
@@ -143,6 +149,12 @@ class TaskPrograms {
 
   void for_each_variable(const std::function<void(const std::string& name,
                                                   resources::Variable* variable)>& call) const;
+  class Adoption;
+  /// Makes variables and tables, whose lane each says; all, or none. kAlreadyExists.
+  Status make(Container* container, std::vector<resources::Replica::Taken> values) const;
+  /// Ends a group that has no sessions and no keepers. With mutex_.
+  [[nodiscard]] std::shared_ptr<Container> end_unused(const std::string& state_group);
+  static void end(Container* container);
   /// Looks which checkpoints that were written here are in place by now.
   void look_for_checkpoints();
   /// What workers that have gone are counted by becomes others'. With counting_mutex_.

@@ -30,7 +30,7 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
       : of_(std::move(of)),
         options_(std::move(options)),
         stub_(session::v1::Worker::NewStub(std::move(channel))),
-        replica_(options_.bytes_max),
+        replica_(options_.bytes_max, options_.names),
         lanes_(1) {}
 
   void look();
@@ -49,6 +49,14 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
   /// For what it says may be called beside its apply().
   [[nodiscard]] const resources::Replica& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::string> groups() const;
+  [[nodiscard]] size_t bytes() const {
+    const std::lock_guard lock(mutex_);
+    return replica_.bytes();
+  }
+  [[nodiscard]] std::vector<resources::Replica::Taken> take_all() {
+    const std::lock_guard lock(mutex_);
+    return replica_.take_all();
+  }
   static std::unique_ptr<Held> hold(const std::shared_ptr<Task>& task, uint64_t life);
   [[nodiscard]] uint64_t deposed_by(uint64_t life) const;
   Status copy_to(const Choose& choose, std::map<std::string, tensor::Tensor>* values) const;

@@ -1,0 +1,239 @@
+#include "sidereal/service/variable_move.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sidereal/app/testing/model.h"
+#include "sidereal/app/testing/processes.h"
+#include "sidereal/service/status_client.h"
+
+// Variables that go from one task to another while sessions use them.
+namespace sidereal::app {
+namespace {
+
+using service::MovedVariables;
+using service::VariableMove;
+using std::chrono::milliseconds;
+using tensor::DType;
+using tensor::Shape;
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int kParts = 4;
+constexpr int64_t kLength = 3000;
+constexpr milliseconds kPatience(60'000);
+constexpr const char* kGroup = "g";
+
+std::string part(int k) { return "t/part_" + std::to_string(k); }
+std::string task_name_of(int task) { return "/job:w/replica:0/task:" + std::to_string(task); }
+
+/// Parts of a table, part k on task `tasks[k]`: nodes "init", "add", which adds 1 to all of them,
+/// "PART/read" and "PART/destroy".
+class PartsModel : public Model {
+ public:
+  explicit PartsModel(const std::vector<int>& tasks) {
+    for (size_t k = 0; k < tasks.size(); ++k) {
+      const std::string name = part(static_cast<int>(k));
+      const std::string device = task_name_of(tasks[k]) + "/device:CPU:0";
+      const ir::AttrMap attrs = {
+          {"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", Shape{kLength}}};
+      const ir::Output handle = add("Variable", {}, attrs, name + "/handle", device);
+      const auto all = [&](float value, const std::string& what) {
+        return constant(std::vector<float>(kLength, value), name + what, device);
+      };
+      add("VariableAssign", {handle, all(static_cast<float>(k), "/first")}, {}, name + "/init",
+          device);
+      add("VariableAssignAdd", {handle, all(1, "/one")}, {}, name + "/add", device);
+      add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{kLength}}},
+          name + "/read", device);
+      add("DestroyResource", {handle}, {}, name + "/destroy", device);
+    }
+  }
+};
+
+std::vector<std::string> nodes(const std::string& what, const std::vector<int>& parts) {
+  std::vector<std::string> out;
+  for (const int k : parts) out.push_back(part(k) + what);
+  return out;
+}
+
+class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
+ protected:
+  std::unique_ptr<service::Session> session(const std::vector<int>& tasks) {
+    service::SessionOptions options = patient();
+    options.state_group = kGroup;
+    options.pull_prefetch_ms = 0;
+    auto made = service::Session::create(cluster_.target(0), PartsModel(tasks).graph(), options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? *std::move(made) : nullptr;
+  }
+  static void run(service::Session* session, const std::vector<std::string>& targets) {
+    const auto done = session->run({}, {}, targets, {.waits_for_pushes = true});
+    ASSERT_TRUE(done.ok()) << done.status();
+  }
+  static std::vector<float> value_of(service::Session* session, int k) {
+    const auto got = session->run({}, {part(k) + "/read"});
+    EXPECT_TRUE(got.ok()) << got.status();
+    return got.ok() ? floats((*got)[0]) : std::vector<float>();
+  }
+  [[nodiscard]] service::FollowedAddress address_of(int task) const {
+    const std::string target = cluster_.target(task);
+    return {.task = task_name_of(task), .address = target.substr(target.find("//") + 2)};
+  }
+  [[nodiscard]] std::unique_ptr<VariableMove> begin(const std::vector<int>& parts) const {
+    auto credentials = security::Credentials::create(cluster_.options().security);
+    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    auto move = VariableMove::begin(
+        address_of(2), kGroup, {{.from = address_of(1), .names = nodes("", parts)}}, *credentials);
+    EXPECT_TRUE(move.ok()) << move.status();
+    return move.ok() ? *std::move(move) : nullptr;
+  }
+  /// Until all is there; why not.
+  static Status wait_until_current(VariableMove* move) {
+    Status status;
+    const bool is_current = eventually(
+        [&] {
+          const auto progress = move->progress();
+          status = progress.status();
+          return !status.ok() || progress->is_current;
+        },
+        60);
+    return is_current ? status : base::deadline_exceeded("it is not current");
+  }
+  [[nodiscard]] int64_t figure(int task, const std::string& name) const {
+    const auto client =
+        service::StatusClient::create(cluster_.target(task), {}, std::chrono::seconds(60));
+    EXPECT_TRUE(client.ok()) << client.status();
+    const auto reports = (*client)->ask(std::chrono::seconds(60));
+    return reports[static_cast<size_t>(task)].figures.value(name);
+  }
+  [[nodiscard]] int64_t resources(int task) const {
+    return figure(task, "sidereal_task_resources");
+  }
+
+  // The master, and two that have variables.
+  TestCluster cluster_{3, GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Over, VariableMoves,
+                         ::testing::Values(ClusterKind{cluster::Protocol::kGrpc},
+                                           ClusterKind{cluster::Protocol::kStarServer},
+                                           ClusterKind{cluster::Protocol::kGrpcPlusPlus, 2},
+                                           ClusterKind{cluster::Protocol::kStarServer, 2},
+                                           ClusterKind{cluster::Protocol::kStarServerLite, 3}),
+                         kind_name);
+
+TEST_P(VariableMoves, lose_nothing_that_is_added_meanwhile) {
+  const auto before = session({1, 1, 1, 1});
+  ASSERT_NE(before, nullptr);
+  const std::vector<int> all = {0, 1, 2, 3};
+  run(before.get(), nodes("/init", all));
+  std::atomic<bool> stops = false;
+  int adds = 0;
+  std::thread adding([&] {
+    for (; !stops; ++adds) run(before.get(), nodes("/add", all));
+  });
+  const auto move = begin({1, 3});
+  ASSERT_NE(move, nullptr);
+  EXPECT_EQ(wait_until_current(move.get()), Status());
+  EXPECT_GE(move->progress()->bytes, 2 * kLength * 4);
+  const auto after = session({1, 2, 1, 2});
+  stops = true;
+  adding.join();
+  ASSERT_NE(after, nullptr);
+  const Status taken = move->take(kPatience);
+  ASSERT_TRUE(taken.ok()) << taken;
+  const Status committed = move->commit();
+  ASSERT_TRUE(committed.ok()) << committed;
+  run(before.get(), nodes("/destroy", {1, 3}));
+  EXPECT_GT(adds, 0);
+  for (const int k : all) {
+    EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + adds))) << "part " << k;
+  }
+  run(after.get(), nodes("/add", all));
+  for (const int k : all) {
+    EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + adds + 1)));
+  }
+  EXPECT_EQ(resources(1), 2);
+  EXPECT_EQ(resources(2), 2);
+  // Each is on the lane that steps are planned for.
+  if (cluster::is_pull_push(GetParam().protocol)) {
+    EXPECT_EQ(figure(2, "sidereal_task_handed_over_total"), 0);
+  }
+}
+
+TEST_P(VariableMoves, leave_nothing_where_they_are_given_up) {
+  const auto before = session({1, 1, 1, 1});
+  ASSERT_NE(before, nullptr);
+  run(before.get(), nodes("/init", {0, 1, 2, 3}));
+  std::mt19937 random(7);
+  for (int i = 0; i < 20; ++i) {
+    auto move = begin({0, 1, 2});
+    ASSERT_NE(move, nullptr);
+    if (i % 2 == 0) {
+      poll(nullptr, 0, static_cast<int>(random() % 20));
+    } else {
+      ASSERT_EQ(wait_until_current(move.get()), Status());
+      const Status taken = i % 4 == 1 ? move->take(kPatience) : Status();
+      ASSERT_TRUE(taken.ok()) << taken;
+    }
+    move = nullptr;
+    run(before.get(), nodes("/add", {0}));
+  }
+  EXPECT_TRUE(eventually([&] { return resources(2) == 0; }, 60));
+  EXPECT_THAT(value_of(before.get(), 0), Each(20.0F));
+  // What is there yet of one that was given up is in nobody's way for long.
+  EXPECT_TRUE(eventually(
+      [&] {
+        const auto move = begin({0});
+        return wait_until_current(move.get()).ok() && move->take(kPatience).ok() &&
+               move->commit().ok();
+      },
+      60));
+}
+
+TEST_P(VariableMoves, are_refused_for_names_that_are_nowhere_and_those_that_are_there) {
+  const auto before = session({1, 2, 1, 1});
+  ASSERT_NE(before, nullptr);
+  run(before.get(), nodes("/init", {0, 1, 2}));
+  auto move = begin({0, 3});
+  ASSERT_EQ(wait_until_current(move.get()), Status());
+  Status status = move->take(kPatience);
+  EXPECT_EQ(status.code(), StatusCode::kNotFound) << status;
+  EXPECT_THAT(base::message_of(status), HasSubstr("'t/part_3'"));
+
+  // Part 1 is on task 2, and on task 1 is another of its name.
+  const auto other = session({1, 1, 1, 1});
+  ASSERT_NE(other, nullptr);
+  run(other.get(), nodes("/init", {1}));
+  move = begin({0, 1});
+  ASSERT_EQ(wait_until_current(move.get()), Status());
+  status = move->take(kPatience);
+  EXPECT_EQ(status.code(), StatusCode::kAlreadyExists) << status;
+  EXPECT_THAT(base::message_of(status), HasSubstr("'t/part_1'"));
+  EXPECT_EQ(move->commit().code(), StatusCode::kAlreadyExists);
+  run(before.get(), nodes("/add", {1}));
+  EXPECT_THAT(value_of(before.get(), 1), Each(2.0F));
+  EXPECT_EQ(resources(2), 1);
+}
+
+TEST_P(VariableMoves, fail_with_a_task_that_they_are_from) {
+  const auto before = session({1, 1, 1, 1});
+  ASSERT_NE(before, nullptr);
+  run(before.get(), nodes("/init", {0, 1, 2, 3}));
+  const auto move = begin({0});
+  ASSERT_EQ(wait_until_current(move.get()), Status());
+  cluster_.stop(1);
+  EXPECT_TRUE(eventually([&] { return !move->progress().ok(); }, 60));
+  const Status status = move->take(kPatience);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(base::message_of(status), HasSubstr("task:1"));
+}
+
+}  // namespace
+}  // namespace sidereal::app

@@ -1,0 +1,217 @@
+#include "sidereal/service/internal/move_stream.h"
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "sidereal/base/part_name.h"
+#include "sidereal/cluster/task_name.h"
+#include "sidereal/service/known_cluster.h"
+#include "sidereal/service/worker_service.h"
+#include "sidereal/sys/posix/process.h"
+#include "sidereal/task/failure.h"
+
+namespace sidereal::service {
+
+namespace v1 = session::v1;
+using resources::Replica;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+/// Moves to one task at once; tasks that one is from, and variables.
+constexpr int64_t kMovesMax = 16;
+constexpr int kSourcesMax = 1024;
+constexpr int kNamesMax = 1 << 16;
+/// How often a caller is told how far it is.
+constexpr milliseconds kTell{50};
+/// From one cut to the next: the last one is waited for while nothing is trained.
+constexpr milliseconds kCut{2};
+constexpr milliseconds kTakeMax{600'000};
+
+/// What a follower of a move comes back from by itself.
+bool goes_on(const Status& status) {
+  return status.ok() || status.code() == StatusCode::kOutOfRange;
+}
+
+}  // namespace
+
+MoveStream::MoveStream(std::shared_ptr<Shared> shared)
+    : shared_(std::move(shared)), is_too_much_(++shared_->streams > kMovesMax) {}
+
+MoveStream::~MoveStream() { --shared_->streams; }
+
+Status MoveStream::take(v1::MoveRequest* request) {
+  if (request->has_head()) return begin(request->head());
+  if (!has_begun_) return base::invalid_argument("the first request has no head");
+  const std::lock_guard lock(mutex_);
+  if (request->take_ms() < 0) {
+    return base::invalid_argument("variables are to be taken in {} ms", request->take_ms());
+  }
+  if (request->take_ms() > 0) {
+    take_limit_ = std::min<milliseconds>(milliseconds(request->take_ms()), kTakeMax);
+  }
+  if (request->commit()) {
+    if (!take_limit_.has_value()) {
+      return base::failed_precondition("what was not taken is committed");
+    }
+    commits_ = true;
+  }
+  changed_.notify_all();
+  return {};
+}
+
+Status MoveStream::begin(const v1::MoveHead& head) {
+  const std::string& name = shared_->task->name();
+  if (has_begun_) return base::invalid_argument("a second head");
+  if (head.version() != kSessionVersion) {
+    return base::failed_precondition("{} speaks session version {}, the caller {}", name,
+                                     kSessionVersion, head.version());
+  }
+  if (head.task() != name) {
+    return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
+                                     head.task(), name);
+  }
+  if (is_too_much_) {
+    return base::resource_exhausted("{} variables are being moved to {}, as many as it takes",
+                                    kMovesMax, name);
+  }
+  int names = 0;
+  for (const v1::MoveSource& source : head.sources()) names += source.names_size();
+  if (head.sources_size() == 0 || head.sources_size() > kSourcesMax || names > kNamesMax) {
+    return base::invalid_argument("{} variables of {} tasks are moved at once; {} of {} may be",
+                                  names, head.sources_size(), kNamesMax, kSourcesMax);
+  }
+  const sys::posix::ProcessFigures memory = sys::posix::process_figures();
+  for (const v1::MoveSource& source : head.sources()) {
+    FollowOptions options{.state_group = head.state_group(), .cut = kCut};
+    options.names = {source.names().begin(), source.names().end()};
+    if (options.names.empty()) {
+      return base::invalid_argument("no variable of {} is to be moved", source.task());
+    }
+    options.bytes_max =
+        static_cast<size_t>(std::max<int64_t>(1, memory.memory_limit - memory.memory_used));
+    SR_ASSIGN_OR_RETURN(auto follower,
+                        Follower::create({{.task = source.task(), .address = source.address()}},
+                                         shared_->credentials, options));
+    sources_.push_back(
+        {.task = source.task(), .names = options.names, .follower = std::move(follower)});
+  }
+  SR_RETURN_IF_ERROR(shared_->task->keep_group(head.state_group()));
+  state_group_ = head.state_group();
+  has_begun_ = true;
+  shared_->threads->run([self = shared_from_this(), this] { run(); });
+  return {};
+}
+
+void MoveStream::hung_up() {
+  has_gone_ = true;
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void MoveStream::run() {
+  const Status moved = move();
+  sources_.clear();
+  if (!moved.ok()) shared_->task->forget(state_group_, taken_);
+  shared_->task->let_go_of_group(state_group_);
+  v1::MoveReply reply;
+  if (moved.ok()) {
+    reply.set_committed(true);
+  } else {
+    task::to_proto(moved, false, reply.mutable_failure());
+  }
+  put_last(std::move(reply));
+}
+
+Status MoveStream::move() {
+  SR_RETURN_IF_ERROR(copy());
+  milliseconds limit{};
+  {
+    const std::lock_guard lock(mutex_);
+    limit = *take_limit_;
+  }
+  SR_RETURN_IF_ERROR(take_all(limit));
+  v1::MoveReply reply;
+  reply.set_taken(true);
+  put(std::move(reply));
+  return wait_for_commit();
+}
+
+/// Until what has come is to be taken.
+Status MoveStream::copy() {
+  v1::MoveReply told;
+  while (true) {
+    bool is_current = true;
+    size_t bytes = 0;
+    for (const Source& source : sources_) {
+      const FollowedTask now = source.follower->tasks().front();
+      if (!goes_on(now.status)) return now.status;
+      is_current = is_current && now.is_whole;
+      bytes += source.follower->bytes();
+    }
+    if (told.bytes() != static_cast<int64_t>(bytes) || told.current() != is_current) {
+      told.set_bytes(static_cast<int64_t>(bytes));
+      told.set_current(is_current);
+      put(told);
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kTell, [this] { return has_gone_ || take_limit_.has_value(); });
+    if (has_gone_) return base::cancelled("the move was given up");
+    if (take_limit_.has_value()) return {};
+  }
+}
+
+Status MoveStream::take_all(milliseconds limit) {
+  const steady_clock::time_point deadline = steady_clock::now() + limit;
+  std::vector<Replica::Taken> values;
+  for (const Source& source : sources_) {
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+    SR_RETURN_IF_ERROR(source.follower->wait_until_current(std::max(left, milliseconds(0)),
+                                                           [this] { return has_gone_.load(); }));
+  }
+  for (Source& source : sources_) {
+    source.follower->stop();
+    for (Replica::Taken& one : source.follower->take_all()) {
+      source.names.erase(one.name);
+      values.push_back(std::move(one));
+    }
+    if (source.names.empty()) continue;
+    return base::not_found("{} has no variable '{}' with a value in the sessions of '{}'",
+                           source.task, *source.names.begin(), state_group_);
+  }
+  return adopt(std::move(values));
+}
+
+Status MoveStream::adopt(std::vector<Replica::Taken> values) {
+  task::Task& task = *shared_->task;
+  int tasks = 1;
+  const auto own = cluster::parse_task_name(task.name());
+  if (own.has_value() && shared_->cluster->is_known()) {
+    const auto its = shared_->cluster->now().spec.tasks(own->job);
+    if (its.ok()) tasks = std::max<int>(1, static_cast<int>(its->size()));
+  }
+  std::vector<std::string> names;
+  for (Replica::Taken& one : values) {
+    one.lane = base::lane_of_name(one.name, task.lanes(), tasks);
+    names.push_back(one.name);
+  }
+  const auto adopted = std::make_shared<std::promise<Status>>();
+  std::future<Status> end = adopted->get_future();
+  task.adopt(state_group_, std::move(values),
+             [adopted](const Status& status) { adopted->set_value(status); });
+  // Each lane does it between two steps, or ends.
+  SR_RETURN_IF_ERROR(end.get());
+  taken_ = std::move(names);
+  return {};
+}
+
+Status MoveStream::wait_for_commit() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return has_gone_ || commits_; });
+  if (commits_) return {};
+  return base::cancelled("the move was given up");
+}
+
+}  // namespace sidereal::service
