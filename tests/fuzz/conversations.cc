@@ -493,6 +493,29 @@ Conversation small_words() {
   return talk.with({{kOk, 1}, {kOk, 1}, {kOk, 1}, {kOk, 1}, {kOk, 1}});
 }
 
+/// Of variables that cannot come, as their task is not there.
+Conversation a_move() {
+  Talk talk;
+  v1::MoveRequest request;
+  v1::MoveHead* const head = request.mutable_head();
+  head->set_version(service::kSessionVersion);
+  head->set_task(kTasks + "0");
+  head->set_state_group("g");
+  v1::MoveSource* const source = head->add_sources();
+  source->set_task(kTasks + "1");
+  source->set_address("127.0.0.1:1");
+  source->add_names("v");
+  const uint8_t move = talk.open(kMoveVariables, request);
+  request.Clear();
+  request.set_take_ms(10);
+  talk.write(move, request);
+  request.Clear();
+  request.set_commit(true);
+  talk.write(move, request, true);
+  talk.end(move);
+  return talk.with({{kOk, 1}});
+}
+
 /// No messages, and who says nothing or does not listen.
 Conversation noise() {
   Talk talk;
@@ -515,6 +538,7 @@ Conversation noise() {
 std::map<std::string, Conversation> session_conversations() {
   return {{"a_graph_that_grows", a_graph_that_grows()},
           {"a_loop", a_loop()},
+          {"a_move", a_move()},
           {"a_program", a_program()},
           {"a_job_that_is_taken_over", a_job_that_is_taken_over()},
           {"a_step", a_step()},

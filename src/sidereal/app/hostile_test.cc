@@ -294,6 +294,53 @@ TEST_F(Hostile, followers_that_make_no_sense_are_refused) {
   }
 }
 
+TEST_F(Hostile, moves_that_make_no_sense_are_refused) {
+  v1::MoveRequest head;
+  head.mutable_head()->set_version(service::kSessionVersion);
+  head.mutable_head()->set_task("/job:w/replica:0/task:0");
+  head.mutable_head()->set_state_group("g");
+  v1::MoveSource* const source = head.mutable_head()->add_sources();
+  source->set_task("/job:w/replica:0/task:1");
+  source->set_address("127.0.0.1:1");
+  source->add_names("v");
+  const auto move = [&](const std::vector<v1::MoveRequest>& requests) {
+    grpc::ClientContext context;
+    const auto stream = worker_->MoveVariables(&context);
+    for (const v1::MoveRequest& one : requests) stream->Write(one);
+    v1::MoveReply reply;
+    while (stream->Read(&reply)) {
+    }
+    const grpc::Status status = stream->Finish();
+    return status.ok() ? reply.failure().code() : static_cast<int>(status.error_code());
+  };
+  v1::MoveRequest take;
+  take.set_take_ms(1);
+  v1::MoveRequest commit;
+  commit.set_commit(true);
+  EXPECT_EQ(move({take}), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(move({head, head}), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(move({head, commit}), StatusCode::FAILED_PRECONDITION);
+  const auto with = [&](const std::function<void(v1::MoveHead*)>& change) {
+    v1::MoveRequest other = head;
+    change(other.mutable_head());
+    return move({other});
+  };
+  EXPECT_EQ(with([](auto* h) { h->set_version(-1); }), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(with([](auto* h) { h->set_task("t"); }), StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(with([](auto* h) { h->set_state_group(""); }), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(with([](auto* h) { h->set_state_group(std::string(1000, 'g')); }),
+            StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(with([](auto* h) { h->clear_sources(); }), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(with([](auto* h) { h->mutable_sources(0)->clear_names(); }),
+            StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(with([](auto* h) {
+              for (int i = 0; i < 70'000; ++i) h->mutable_sources(0)->add_names("w");
+            }),
+            StatusCode::INVALID_ARGUMENT);
+  // Nobody is there to take them from.
+  EXPECT_EQ(move({head}), StatusCode::UNAVAILABLE);
+}
+
 TEST_F(Hostile, parts_of_steps_that_make_no_sense_are_refused) {
   v1::ProgramRequest head;
   head.mutable_head()->set_session(1);

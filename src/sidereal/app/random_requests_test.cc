@@ -186,6 +186,16 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
   copy.set_version(service::kSessionVersion);
   copy.set_task(server_->task());
   copy.set_life(1);
+  std::vector<v1::MoveRequest> move(3);
+  v1::MoveHead* const head = move[0].mutable_head();
+  head->set_version(service::kSessionVersion);
+  head->set_task(server_->task());
+  head->set_state_group("g");
+  head->add_sources()->set_task(server_->task());
+  head->mutable_sources(0)->set_address("127.0.0.1:1");
+  head->mutable_sources(0)->add_names("v");
+  move[1].set_take_ms(1);
+  move[2].set_commit(true);
   for (int i = 0; i < 1000; ++i) {
     grpc::ClientContext attaching;
     say(&attaching, worker_->Attach(&attaching), attach);
@@ -193,6 +203,8 @@ TEST_F(RandomRequests, to_the_worker_are_answered) {
     say(&running, worker_->RunProgram(&running), run);
     grpc::ClientContext following;
     say(&following, worker_->FollowChanges(&following), follow);
+    grpc::ClientContext moving;
+    say(&moving, worker_->MoveVariables(&moving), move);
     grpc::ClientContext receiving;
     receiving.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(2));
     static_cast<void>(worker_->RecvTensors(&receiving, mutate_.changed(receive))->Finish());

@@ -341,5 +341,23 @@ TEST_F(ReplicaTest, TakesNoMoreMemoryThanItMay) {
   EXPECT_EQ(small.apply(std::move(huge).finish()).code(), StatusCode::kResourceExhausted);
 }
 
+TEST(Replicas, leave_out_what_is_not_wanted) {
+  Replica replica(/*bytes_max=*/64, {"w"});
+  EntryWriter first = piece(0, 5, true);
+  first.put_value("w", 1, ones(4));
+  first.put_value("large", 2, ones(1000));
+  ASSERT_TRUE(replica.apply(std::move(first).finish()).ok());
+  // Rows of what it has left out are no gap.
+  EntryWriter next = changes(5);
+  const Tensor twos = Tensor::of<float>(Shape{4, 2}, std::vector<float>(8, 2));
+  put_rows(&next, twos, {1});
+  next.put_rows("large", 2, twos.dtype(), Shape{1000, 2}, std::vector<int64_t>{3},
+                [&](size_t) { return Rows::of(twos).at; });
+  ASSERT_TRUE(replica.apply(std::move(next).finish()).ok());
+  EXPECT_THAT(replica.names(), ElementsAre("w"));
+  EXPECT_EQ(replica.position(0)->cut, 6U);
+  EXPECT_EQ(replica.value("w")->data<const float>()[2], 2);
+}
+
 }  // namespace
 }  // namespace sidereal::resources
