@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,9 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr int kParts = 4;
-constexpr int64_t kLength = 3000;
+constexpr int64_t kRows = 1000;
+constexpr int64_t kDim = 3;
+constexpr int64_t kLength = kRows * kDim;
 constexpr milliseconds kPatience(60'000);
 constexpr const char* kGroup = "g";
 
@@ -42,15 +45,17 @@ class PartsModel : public Model {
       const std::string name = part(static_cast<int>(k));
       const std::string device = task_name_of(tasks[k]) + "/device:CPU:0";
       const ir::AttrMap attrs = {
-          {"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", Shape{kLength}}};
+          {"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", Shape{kRows, kDim}}};
       const ir::Output handle = add("Variable", {}, attrs, name + "/handle", device);
       const auto all = [&](float value, const std::string& what) {
-        return constant(std::vector<float>(kLength, value), name + what, device);
+        const std::vector<float> values(kLength, value);
+        return add("Const", {}, {{"value", tensor::Tensor::of(Shape{kRows, kDim}, values)}},
+                   name + what, device);
       };
       add("VariableAssign", {handle, all(static_cast<float>(k), "/first")}, {}, name + "/init",
           device);
       add("VariableAssignAdd", {handle, all(1, "/one")}, {}, name + "/add", device);
-      add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{kLength}}},
+      add("VariableRead", {handle}, {{"dtype", DType::kFloat32}, {"shape", Shape{kRows, kDim}}},
           name + "/read", device);
       add("DestroyResource", {handle}, {}, name + "/destroy", device);
     }
@@ -105,6 +110,17 @@ class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
         },
         60);
     return is_current ? status : base::deadline_exceeded("it is not current");
+  }
+  [[nodiscard]] std::unique_ptr<service::Follower> follow() const {
+    service::FollowOptions options;
+    options.state_group = kGroup;
+    options.cut = milliseconds(1);
+    options.parts = service::Parts::kModulo;
+    options.tables = {"t"};
+    auto made = service::Follower::create({address_of(1), address_of(2)},
+                                          cluster_.options().security, options);
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made.ok() ? *std::move(made) : nullptr;
   }
   [[nodiscard]] int64_t figure(int task, const std::string& name) const {
     const auto client =
@@ -165,6 +181,43 @@ TEST_P(VariableMoves, lose_nothing_that_is_added_meanwhile) {
   if (cluster::is_pull_push(GetParam().protocol)) {
     EXPECT_EQ(figure(2, "sidereal_task_handed_over_total"), 0);
   }
+}
+
+TEST_P(VariableMoves, are_seen_by_followers_without_a_gap) {
+  const auto before = session({1, 1, 1, 1});
+  // So that the group is on both.
+  const auto after = session({1, 2, 1, 2});
+  ASSERT_NE(before, nullptr);
+  ASSERT_NE(after, nullptr);
+  run(before.get(), nodes("/init", {0, 1, 2, 3}));
+  const auto follower = follow();
+  ASSERT_NE(follower, nullptr);
+  ASSERT_EQ(follower->wait_until_current(kPatience), Status());
+  const auto row_one = [&]() -> float {
+    std::vector<float> row(kDim);
+    const std::vector<int64_t> ids = {1};
+    const Status found = follower->look_up("t", ids, std::as_writable_bytes(std::span(row)));
+    EXPECT_TRUE(found.ok()) << found;
+    return row[0];
+  };
+  std::atomic<bool> stops = false;
+  std::thread looking([&] {
+    while (!stops) row_one();
+  });
+  const auto move = begin({1, 3});
+  EXPECT_EQ(wait_until_current(move.get()), Status());
+  EXPECT_EQ(move->take(kPatience), Status());
+  EXPECT_EQ(move->commit(), Status());
+  // Both have it, and one of them changes.
+  EXPECT_EQ(follower->wait_until_current(kPatience), Status());
+  run(after.get(), nodes("/add", {1}));
+  EXPECT_EQ(follower->wait_until_current(kPatience), Status());
+  EXPECT_EQ(row_one(), 2.0F);
+  run(before.get(), nodes("/destroy", {1, 3}));
+  EXPECT_EQ(follower->wait_until_current(kPatience), Status());
+  EXPECT_EQ(row_one(), 2.0F);
+  stops = true;
+  looking.join();
 }
 
 TEST_P(VariableMoves, leave_nothing_where_they_are_given_up) {

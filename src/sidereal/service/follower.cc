@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/base/part_name.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/follower_task.h"
@@ -179,17 +180,17 @@ struct Follower::Catalog {
   std::map<std::string, Result<Table>, std::less<>> tables = {};
   std::set<std::string, std::less<>> others = {};  ///< Variables that are no tables.
 
-  static Catalog of(const std::vector<std::shared_ptr<Task>>& tasks, Parts parts, PartsSeen* seen);
+  static Catalog of(const std::vector<std::shared_ptr<Task>>& tasks, Parts parts, PartsSeen* seen,
+                    Holders* holders);
 };
 
 Follower::Catalog Follower::Catalog::of(const std::vector<std::shared_ptr<Task>>& tasks,
-                                        Parts parts, PartsSeen* seen) {
+                                        Parts parts, PartsSeen* seen, Holders* holders) {
   Catalog out;
   for (const auto& task : tasks) out.is_begun = out.is_begun && task->was_whole();
   if (!out.is_begun) return out;  // What is here may be some of the parts of a table.
   std::map<std::string, VariableForm> forms;
-  std::map<std::string, const Task*> task_of;
-  std::set<std::string> twice;
+  Holders now;
   for (const auto& task : tasks) {
     out.versions.push_back(task->replica().variables_version());
     std::map<std::string, VariableForm> its;
@@ -201,9 +202,21 @@ Follower::Catalog Follower::Catalog::of(const std::vector<std::shared_ptr<Task>>
         });
     for (const std::string& name : without_slots(names)) {
       forms.emplace(name, its.at(name));
-      if (!task_of.emplace(name, task.get()).second) twice.insert(name);
+      now[name].push_back(task.get());
     }
   }
+  // In the order in which they came.
+  for (auto& [name, tasks_now] : now) {
+    const std::vector<const Task*>& before = (*holders)[name];
+    std::ranges::stable_sort(tasks_now, {}, [&](const Task* task) {
+      return std::ranges::find(before, task) - before.begin();
+    });
+  }
+  *holders = std::move(now);
+  const auto is_twice = [&](const std::string& name) {
+    // A part that two have goes from the one to the other.
+    return holders->at(name).size() > 1 && base::split_part(name).first == name;
+  };
   TableLayouts layouts = layouts_of(forms, parts, seen);
   out.others = {layouts.others.begin(), layouts.others.end()};
   for (auto& [name, layout] : layouts.tables) {
@@ -214,8 +227,8 @@ Follower::Catalog Follower::Catalog::of(const std::vector<std::shared_ptr<Task>>
     Table table{.layout = *std::move(layout)};
     Status status;
     for (const std::string& part : table.layout.variables) {
-      table.tasks.push_back(task_of.at(part));
-      if (twice.contains(part)) {
+      table.tasks.push_back(holders->at(part).back());
+      if (is_twice(part)) {
         status = base::failed_precondition("two tasks have '{}'", part);
       }
     }
@@ -231,7 +244,8 @@ std::shared_ptr<const Follower::Catalog> Follower::catalog() const {
     is_it = tasks_[i]->replica().variables_version() == catalog_->versions[i];
   }
   if (is_it) return catalog_;
-  catalog_ = std::make_shared<const Catalog>(Catalog::of(tasks_, options_.parts, &parts_seen_));
+  catalog_ =
+      std::make_shared<const Catalog>(Catalog::of(tasks_, options_.parts, &parts_seen_, &holders_));
   return catalog_;
 }
 

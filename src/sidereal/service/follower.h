@@ -170,6 +170,9 @@ class Follower {
   mutable std::mutex catalog_mutex_;
   mutable std::shared_ptr<const Catalog> catalog_;  // Of the variables that were there last.
   mutable PartsSeen parts_seen_;
+  /// Tasks that have a variable, by its name; the last that got it is the last.
+  using Holders = std::map<std::string, std::vector<const Task*>>;
+  mutable Holders holders_;
   std::mutex end_mutex_;
   std::condition_variable end_;
   bool has_ended_ = false;
