@@ -38,6 +38,8 @@ enum MethodNumber : uint8_t {
   kRunLoop,
   kRunClosures,
   kEndLease,
+  kCommandJob,
+  kHearCommands,
   kGetStatus,
   kAttach,
   kRunProgram,
@@ -444,9 +446,8 @@ Conversation clusters_that_are_refused() {
                     {grpc::StatusCode::FAILED_PRECONDITION, 0}});
 }
 
-/// A job that is taken over by another one, whose lease somebody ends.
-Conversation a_job_that_is_taken_over() {
-  Talk talk;
+/// Asks for the lease of a job.
+v1::CreateSessionRequest a_job() {
   v1::CreateSessionRequest request;
   request.set_version(service::kSessionVersion);
   request.set_graph(ir::to_text(ir::Graph()));
@@ -456,6 +457,13 @@ Conversation a_job_that_is_taken_over() {
   holder->set_host("n7");
   holder->set_pid(12);
   holder->set_program("train.py");
+  return request;
+}
+
+/// A job that is taken over by another one, whose lease somebody ends.
+Conversation a_job_that_is_taken_over() {
+  Talk talk;
+  v1::CreateSessionRequest request = a_job();
   talk.open(kCreateSession, request);
   talk.open(kCreateSession, request);
   request.mutable_job()->set_take_over(true);
@@ -470,6 +478,55 @@ Conversation a_job_that_is_taken_over() {
                     {grpc::StatusCode::ALREADY_EXISTS, 0},
                     {kOk, 1},
                     {kOk, 1},
+                    {grpc::StatusCode::FAILED_PRECONDITION, 0}});
+}
+
+v1::CommandJobRequest a_command() {
+  v1::CommandJobRequest command;
+  command.set_version(service::kSessionVersion);
+  command.set_job("ads");
+  command.mutable_command()->set_kind(1);
+  command.mutable_command()->set_ps(2);
+  return command;
+}
+
+/// A job that carries out a command.
+Conversation a_job_that_is_commanded() {
+  Talk talk;
+  talk.open(kCreateSession, a_job());
+  v1::HearCommandsRequest said;
+  said.set_lease(mark("SESSION0"));
+  const uint8_t hears = talk.open(kHearCommands, said, true);
+  const uint8_t command = talk.open(kCommandJob, a_command());
+  talk.act(Action::kAwait, hears);
+  said.Clear();
+  said.set_number(mark("COMMAND0"));
+  said.mutable_progress()->set_bytes(1);
+  said.mutable_progress()->set_bytes_all(2);
+  talk.write(hears, said);
+  talk.act(Action::kAwait, command);
+  said.clear_progress();
+  said.mutable_end()->set_text("done");
+  talk.write(hears, said);
+  talk.act(Action::kAwait, command);
+  talk.end(command);
+  talk.end(hears);
+  talk.close_session();
+  return talk.with({{kOk, 1}, {kOk, 2}, {kOk, 2}, {kOk, 1}});
+}
+
+/// Commands to nobody and of no kind, and who would hear of those of others.
+Conversation commands_that_are_refused() {
+  Talk talk;
+  v1::CommandJobRequest command = a_command();
+  talk.end(talk.open(kCommandJob, command, true));
+  command.mutable_command()->set_kind(9);
+  talk.end(talk.open(kCommandJob, command));
+  v1::HearCommandsRequest hears;
+  hears.set_lease(7);
+  talk.end(talk.open(kHearCommands, hears));
+  return talk.with({{kOk, 1},
+                    {grpc::StatusCode::INVALID_ARGUMENT, 0},
                     {grpc::StatusCode::FAILED_PRECONDITION, 0}});
 }
 
@@ -540,11 +597,13 @@ std::map<std::string, Conversation> session_conversations() {
           {"a_loop", a_loop()},
           {"a_move", a_move()},
           {"a_program", a_program()},
+          {"a_job_that_is_commanded", a_job_that_is_commanded()},
           {"a_job_that_is_taken_over", a_job_that_is_taken_over()},
           {"a_step", a_step()},
           {"a_step_on_two_tasks", a_step_on_two_tasks()},
           {"closures", closures()},
           {"clusters_that_are_refused", clusters_that_are_refused()},
+          {"commands_that_are_refused", commands_that_are_refused()},
           {"noise", noise()},
           {"programs_that_send", programs_that_send()},
           {"receive_requests", receive_requests()},

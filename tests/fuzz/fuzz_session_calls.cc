@@ -103,6 +103,11 @@ class Cluster {
         attached.program() != 0) {
       add("PROGRAM", attached.program(), marks);
     }
+    v1::HearCommandsReply heard;
+    if (name == "HearCommands" && heard.ParseFromString(call.replies.back()) &&
+        heard.number() != 0) {
+      add("COMMAND", heard.number(), marks);
+    }
   }
   static void add(const std::string& word, uint64_t number, ScriptRunner::Marks* marks) {
     for (int i = 0; i < 8; ++i) {

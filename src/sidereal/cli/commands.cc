@@ -54,6 +54,7 @@ Parsed parse(std::vector<std::string> arguments) {
   add_top(&app, &parsed.action);
   add_events(&app, &parsed.action);
   add_follow(&app, &parsed.action);
+  add_job_commands(&app, &parsed.action);
   add_certificate(&app, &parsed.action);
   add_ckpt(&app, &parsed.action);
   add_graph(&app, &parsed.action);

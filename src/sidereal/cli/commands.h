@@ -25,6 +25,8 @@ void add_plot(CLI::App* app, Action* action);
 void add_models_out(CLI::App* app, Action* action);
 void add_events(CLI::App* app, Action* action);
 void add_follow(CLI::App* app, Action* action);
+/// scale, drain, rebalance.
+void add_job_commands(CLI::App* app, Action* action);
 void add_top(CLI::App* app, Action* action);
 void add_certificate(CLI::App* app, Action* action);
 void add_ckpt(CLI::App* app, Action* action);

@@ -36,6 +36,12 @@ Result<std::unique_ptr<JobLease>> JobLease::create(const cluster::ClusterSpec& c
 uint64_t JobLease::number() const { return session_->lease(); }
 void JobLease::leave_unfinished() { session_->leave_unfinished(); }
 
+JobCommands* JobLease::commands() {
+  const std::lock_guard lock(commands_mutex_);
+  if (commands_ == nullptr) commands_ = session_->hear_commands();
+  return commands_.get();
+}
+
 void JobLease::watch(const std::shared_ptr<LeaseWatcher>& watcher) {
   session_->when_ended(watcher, [this, to = watcher.get()] { to->lease_ended(check()); });
 }

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/service/job.h"
+#include "sidereal/service/job_commands.h"
 
 namespace sidereal::service {
 
@@ -45,6 +47,9 @@ class JobLease {
   void watch(const std::shared_ptr<LeaseWatcher>& watcher);
   /// Steps of the job may still go on when the lease ends: the next holder of the name ends them.
   void leave_unfinished();
+  /// Where the job hears of commands; from the first call on it takes some. Never blocks. Lives as
+  /// long as the lease.
+  JobCommands* commands();
 
  private:
   JobLease(std::string name, std::string granter, std::unique_ptr<Session> session);
@@ -52,6 +57,8 @@ class JobLease {
   const std::string name_;
   const std::string granter_;  // A task.
   const std::unique_ptr<Session> session_;
+  std::mutex commands_mutex_;
+  std::unique_ptr<JobCommands> commands_;
 };
 
 }  // namespace sidereal::service

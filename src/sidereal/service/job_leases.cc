@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sidereal/base/check.h"
+#include "sidereal/base/strings.h"
 
 namespace sidereal::service {
 
@@ -16,6 +17,8 @@ namespace {
 constexpr int64_t kLeftMax = 256;
 /// Numbers that EndedLately has.
 constexpr size_t kEndedMax = 4096;
+/// Of the names of jobs in an error.
+constexpr size_t kNamesBytes = 2048;
 
 int64_t now_s() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -122,6 +125,31 @@ std::vector<RunningJob> JobLeases::running() const {
     if (!entry.has_left) out.push_back(entry.job);
   }
   return out;
+}
+
+Result<JobLeases::Leased> JobLeases::find(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Leased> running;
+  std::string names;
+  for (const auto& [of, entry] : by_name_) {
+    if (entry.has_left) continue;
+    if (of == name) return Leased{.lease = entry.lease, .job = entry.job};
+    running.push_back({.lease = entry.lease, .job = entry.job});
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", of);
+  }
+  names = base::message_text(names, kNamesBytes);
+  if (running.empty()) return base::not_found("no job runs on this cluster");
+  if (!name.empty()) return base::not_found("no job '{}' runs; these do: {}", name, names);
+  if (running.size() == 1) return std::move(running.front());
+  return base::invalid_argument("several jobs run: {}; say which one (--job)", names);
+}
+
+std::optional<JobHolder> JobLeases::holder_of(uint64_t lease) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : by_name_) {
+    if (entry.lease == lease && !entry.has_left && !entry.successor) return entry.job.holder;
+  }
+  return std::nullopt;
 }
 
 void EndedLately::add(uint64_t number, const Status& why) {

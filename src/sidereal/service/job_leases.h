@@ -37,6 +37,15 @@ class JobLeases {
   void ended(uint64_t lease, bool is_orderly);
   /// Those that run now, by name.
   [[nodiscard]] std::vector<RunningJob> running() const;
+  /// The one that runs under a name; "": the only one. kNotFound naming those that run;
+  /// kInvalidArgument where there are several.
+  struct Leased {
+    uint64_t lease = 0;
+    RunningJob job;
+  };
+  [[nodiscard]] Result<Leased> find(const std::string& name) const;
+  /// Whether the job of that lease runs, and no other one is taking it over: its holder.
+  [[nodiscard]] std::optional<JobHolder> holder_of(uint64_t lease) const;
 
  private:
   struct Entry {

@@ -106,6 +106,29 @@ TEST_F(JobLeasesTest, of_programs_that_died_are_forgotten_the_first_to_die_first
   EXPECT_EQ(ended_.size(), 256);
 }
 
+TEST_F(JobLeasesTest, are_found_by_their_names_and_a_single_one_without) {
+  EXPECT_EQ(leases_.find("").status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(grant(by("alice"), 1).ok());
+  for (const char* const name : {"", "a"}) EXPECT_EQ(leases_.find(name)->lease, 1U);
+  EXPECT_THAT(base::message_of(leases_.find("b").status()), HasSubstr("these do: 'a'"));
+  ASSERT_TRUE(grant(by("bob", "b"), 2).ok());
+  EXPECT_EQ(leases_.find("").status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(leases_.find("b")->job.holder.user, "bob");
+  EXPECT_EQ(leases_.holder_of(2)->user, "bob");
+  leases_.ended(2, /*is_orderly=*/false);
+  EXPECT_FALSE(leases_.holder_of(2).has_value());
+  EXPECT_EQ(leases_.find("")->lease, 1U);
+  EXPECT_EQ(leases_.find("b").status().code(), StatusCode::kNotFound);
+  // From when another one is taking it over, its holder has lost it.
+  ASSERT_TRUE(leases_
+                  .grant(by("carol"), true, 3,
+                         [&](uint64_t lease, const Status& /*why*/) {
+                           EXPECT_FALSE(leases_.holder_of(lease).has_value());
+                         })
+                  .ok());
+  EXPECT_EQ(leases_.find("a")->lease, 3U);
+}
+
 TEST(LeasedSessions, join_until_their_lease_has_ended) {
   LeasedSessions sessions;
   EXPECT_TRUE(sessions.join(7, 1).ok());

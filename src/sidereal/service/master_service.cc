@@ -19,11 +19,13 @@
 #include "sidereal/service/channels.h"
 #include "sidereal/service/internal/closure_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/job_command_streams.h"
 #include "sidereal/service/internal/lease_end.h"
 #include "sidereal/service/internal/loop_stream.h"
 #include "sidereal/service/internal/master_sessions.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/internal/timeouts.h"
+#include "sidereal/service/job_command_relay.h"
 #include "sidereal/service/job_leases.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
@@ -225,7 +227,8 @@ class KeepAlive final : public grpc::ServerUnaryReactor {
 
 using Base = v1::Master::WithCallbackMethod_RunStep<v1::Master::WithCallbackMethod_RunLoop<
     v1::Master::WithCallbackMethod_RunClosures<v1::Master::WithCallbackMethod_KeepSessionAlive<
-        v1::Master::WithCallbackMethod_CloseSession<v1::Master::Service>>>>>;
+        v1::Master::WithCallbackMethod_CloseSession<v1::Master::WithCallbackMethod_CommandJob<
+            v1::Master::WithCallbackMethod_HearCommands<v1::Master::Service>>>>>>>;
 
 }  // namespace
 
@@ -242,10 +245,11 @@ class MasterService::Impl final : public Base {
     common_->sessions->source = context->source;
     leases_->jobs.source = context->source;
     // A server that is stopping ends its sessions: no job is lost for that.
-    common_->sessions->on_ended = [leases = leases_,
+    common_->sessions->on_ended = [leases = leases_, relay = relay_,
                                    common = std::weak_ptr<Common>(common_)](uint64_t id) {
       const std::shared_ptr<Common> here = common.lock();
       if (here && !here->draining) leases->jobs.ended(id, /*is_orderly=*/false);
+      relay->lease_ended(id);
     };
   }
 
@@ -285,6 +289,20 @@ class MasterService::Impl final : public Base {
                        .arriving = common_->arriving,
                        .running = common_->running,
                        .on_refused = [common = common_] { ++common->bad_requests; }});
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::CommandJobRequest, v1::CommandJobReply>* CommandJob(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<CommandStream>(command_service(), common_->name);
+    stream->start(stream);
+    return stream.get();
+  }
+
+  grpc::ServerBidiReactor<v1::HearCommandsRequest, v1::HearCommandsReply>* HearCommands(
+      grpc::CallbackServerContext*) override {
+    const auto stream = std::make_shared<HearStream>(command_service());
     stream->start(stream);
     return stream.get();
   }
@@ -382,6 +400,15 @@ class MasterService::Impl final : public Base {
       if (common->draining) return task::is_stopping(common->name);
       return common->sessions->find(id);
     };
+  }
+
+  CommandService command_service() const {
+    return {.relay = relay_,
+            .check =
+                [common = common_] {
+                  return common->draining ? task::is_stopping(common->name) : Status();
+                },
+            .on_refused = [common = common_] { ++common->bad_requests; }};
   }
 
   Result<ir::Graph> parse(const std::string& text) const {
@@ -562,6 +589,8 @@ class MasterService::Impl final : public Base {
   Channels& channels_;
   const std::shared_ptr<KnownCluster> cluster_;
   const std::shared_ptr<Leases> leases_;
+  const std::shared_ptr<JobCommandRelay> relay_ =
+      std::make_shared<JobCommandRelay>(std::shared_ptr<const JobLeases>(leases_, &leases_->jobs));
   const std::shared_ptr<Common> common_ = std::make_shared<Common>();
   std::atomic<int> making_ = 0;
 };

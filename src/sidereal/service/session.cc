@@ -14,6 +14,7 @@
 #include "sidereal/service/internal/client_stream.h"
 #include "sidereal/service/internal/closure_call.h"
 #include "sidereal/service/internal/grpc_status.h"
+#include "sidereal/service/internal/heard_commands.h"
 #include "sidereal/service/internal/lease_times.h"
 #include "sidereal/service/internal/loop_call.h"
 #include "sidereal/service/job_lease.h"
@@ -361,6 +362,9 @@ class Session::Impl {
     watch.tell();
   }
   void leave_unfinished() { is_unfinished_ = true; }
+  std::unique_ptr<JobCommands> hear_commands() {
+    return service::hear_commands(stub_.get(), lease_, [this] { return check().ok(); });
+  }
   [[nodiscard]] uint64_t lease() const { return lease_; }
 
   std::function<bool()> interrupt_;
@@ -544,6 +548,7 @@ void Session::when_ended(std::weak_ptr<void> asker, std::function<void()> told) 
   impl_->when_ended(std::move(asker), std::move(told));
 }
 void Session::leave_unfinished() { impl_->leave_unfinished(); }
+std::unique_ptr<JobCommands> Session::hear_commands() { return impl_->hear_commands(); }
 uint64_t Session::lease() const { return impl_->lease(); }
 Result<std::vector<DeviceAttributes>> Session::list_devices() { return impl_->list_devices(); }
 

@@ -19,6 +19,7 @@
 
 namespace sidereal::service {
 
+class JobCommands;
 class JobLease;
 
 /// How a session is made. Value type.
@@ -140,6 +141,8 @@ class Session {
   void when_ended(std::weak_ptr<void> asker, std::function<void()> told);
   /// Of one that holds a lease: see JobLease.
   void leave_unfinished();
+  /// Of one that holds a lease, and outlives what it gives: see JobLease.
+  std::unique_ptr<JobCommands> hear_commands();
   /// The lease that it holds, or belongs to; 0: none.
   [[nodiscard]] uint64_t lease() const;
   /// The devices of all tasks.

@@ -80,7 +80,7 @@ class StatusClient::Impl {
  public:
   Impl(const cluster::ClusterSpec& cluster,
        const std::shared_ptr<const security::Credentials>& credentials)
-      : jobs_(cluster.jobs()) {
+      : cluster_(cluster), jobs_(cluster.jobs()) {
     for (const std::string& job : jobs_) {
       const auto tasks = cluster.tasks(job);
       if (!tasks.ok()) continue;
@@ -91,6 +91,7 @@ class StatusClient::Impl {
     }
   }
 
+  [[nodiscard]] const cluster::ClusterSpec& cluster() const { return cluster_; }
   [[nodiscard]] const std::vector<std::string>& jobs() const { return jobs_; }
 
   std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job, int events) {
@@ -145,6 +146,7 @@ class StatusClient::Impl {
     return out;
   }
 
+  const cluster::ClusterSpec cluster_;
   const std::vector<std::string> jobs_;
   std::vector<Peer> tasks_;
 };
@@ -188,6 +190,7 @@ Result<std::unique_ptr<StatusClient>> StatusClient::create(
   return create(cluster, security);
 }
 
+const cluster::ClusterSpec& StatusClient::cluster() const { return impl_->cluster(); }
 std::vector<std::string> StatusClient::jobs() const { return impl_->jobs(); }
 
 std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job,

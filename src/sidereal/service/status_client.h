@@ -55,6 +55,7 @@ class StatusClient {
   StatusClient(const StatusClient&) = delete;
   StatusClient& operator=(const StatusClient&) = delete;
 
+  [[nodiscard]] const cluster::ClusterSpec& cluster() const;
   /// Of the cluster.
   [[nodiscard]] std::vector<std::string> jobs() const;
   /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
