@@ -162,6 +162,36 @@ TEST_F(JobCommandsTest, that_are_cancelled_end_when_the_holder_says_so) {
   EXPECT_TRUE(late.get().ok());
 }
 
+TEST_F(JobCommandsTest, that_the_holder_has_not_looked_at_are_cancelled_at_once) {
+  const auto lease = lease_of(spec_, "a");
+  JobCommands* const commands = lease->commands();
+  const CommandOptions options = {.is_cancelled = [] { return true; }};
+  const Status told = tell(spec_, kScale, options).status();
+  EXPECT_EQ(told.code(), StatusCode::kCancelled) << told;
+  EXPECT_FALSE(commands->next().has_value());
+  auto next = telling(spec_, kDrain);
+  const auto drain = heard_by(commands);
+  ASSERT_TRUE(drain.has_value());
+  EXPECT_EQ(service::to_string(*drain), "drain ps:1");
+  EXPECT_FALSE(commands->is_cancelled());
+  commands->end({}, "done");
+  EXPECT_TRUE(next.get().ok());
+}
+
+TEST_F(JobCommandsTest, are_not_taken_any_more_when_the_job_says_so) {
+  const auto lease = lease_of(spec_, "a");
+  auto left = telling(spec_, kScale);
+  ASSERT_TRUE(heard_by(lease->commands()).has_value());
+  lease->hear_no_commands();
+  EXPECT_EQ(left.get().status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(base::message_of(service::command_job(spec_, {}, kScale).status()),
+              HasSubstr("takes no commands"));
+  auto again = telling(spec_, kScale);
+  ASSERT_TRUE(heard_by(lease->commands()).has_value());
+  lease->commands()->end({}, "done");
+  EXPECT_TRUE(again.get().ok());
+}
+
 TEST_F(JobCommandsTest, are_cancelled_when_the_caller_hangs_up) {
   const auto lease = lease_of(spec_, "a");
   JobCommands* const commands = lease->commands();

@@ -92,22 +92,30 @@ class HearCall final : public ClientStream<v1::HearCommandsRequest, v1::HearComm
   void take(v1::HearCommandsReply* reply) override {
     const std::lock_guard lock(state_mutex_);
     if (reply->number() == 0) return;
-    if (!reply->has_command()) {
-      is_cancelled_ |= reply->number() == number_;
-      return;
-    }
+    if (!reply->has_command()) return cancel(reply->number());
     Result<JobCommand> command = from_proto(reply->command());
     if (command.ok() && number_ != 0) {
       command = base::failed_precondition("another command is under way");
     }
-    if (command.ok()) {
-      number_ = reply->number();
-      coming_ = *command;
-      return;
-    }
+    if (!command.ok()) return refuse(reply->number(), command.status());
+    number_ = reply->number();
+    coming_ = *command;
+  }
+  /// With state_mutex_, as below.
+  void cancel(uint64_t number) {
+    if (number != number_) return;
+    is_cancelled_ = true;
+    if (!coming_) return;
+    // Nothing has begun of it, and the holder may not look for long.
+    coming_ = std::nullopt;
+    number_ = 0;
+    is_cancelled_ = false;
+    refuse(number, base::cancelled("it was cancelled before it began"));
+  }
+  void refuse(uint64_t number, const Status& why) {
     v1::HearCommandsRequest request;
-    request.set_number(reply->number());
-    to_proto(command.status(), {}, request.mutable_end());
+    request.set_number(number);
+    to_proto(why, {}, request.mutable_end());
     write(std::move(request));
   }
   void ended(const grpc::Status& /*status*/) override {

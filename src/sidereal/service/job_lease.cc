@@ -42,6 +42,11 @@ JobCommands* JobLease::commands() {
   return commands_.get();
 }
 
+void JobLease::hear_no_commands() {
+  const std::lock_guard lock(commands_mutex_);
+  commands_ = nullptr;
+}
+
 void JobLease::watch(const std::shared_ptr<LeaseWatcher>& watcher) {
   session_->when_ended(watcher, [this, to = watcher.get()] { to->lease_ended(check()); });
 }

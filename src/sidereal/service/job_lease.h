@@ -47,9 +47,12 @@ class JobLease {
   void watch(const std::shared_ptr<LeaseWatcher>& watcher);
   /// Steps of the job may still go on when the lease ends: the next holder of the name ends them.
   void leave_unfinished();
-  /// Where the job hears of commands; from the first call on it takes some. Never blocks. Lives as
-  /// long as the lease.
+  /// Where the job hears of commands; from the first call on it takes some. Never blocks. Lives
+  /// until hear_no_commands(), or as long as the lease.
   JobCommands* commands();
+  /// The job takes no commands any more, until commands() is called again: callers are told so, as
+  /// is the caller of one under way that it is lost.
+  void hear_no_commands();
 
  private:
   JobLease(std::string name, std::string granter, std::unique_ptr<Session> session);
