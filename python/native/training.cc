@@ -452,11 +452,15 @@ void bind_trainer(nb::module_& m) {
   m.def(
       "create_trainer",
       [](app::Cluster* cluster, const train::CompiledModel& model, const std::string& name,
-         bool take_over, const std::string& user) {
+         bool take_over, const std::string& user, int64_t parts_per_lane, int64_t start_ps) {
         const service::JobOptions job = {.name = name, .take_over = take_over, .user = user};
-        return value_of(without_gil([&] { return train::Trainer::create(cluster, model, job); }));
+        const train::PlacementOptions placement = {.parts_per_lane = parts_per_lane,
+                                                   .start_ps = start_ps};
+        return value_of(
+            without_gil([&] { return train::Trainer::create(cluster, model, job, placement); }));
       },
       "cluster"_a, "model"_a, nb::kw_only(), "name"_a = "", "take_over"_a = false, "user"_a = "",
+      "parts_per_lane"_a = train::PlacementOptions().parts_per_lane, "start_ps"_a = 0,
       nb::keep_alive<0, 1>());
 }
 

@@ -1152,6 +1152,8 @@ def create_trainer(
     name: str = "",
     take_over: bool = False,
     user: str = "",
+    parts_per_lane: int = ...,
+    start_ps: int = 0,
 ) -> Trainer: ...
 
 def crc32c(content: bytes) -> int: ...

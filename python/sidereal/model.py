@@ -249,6 +249,8 @@ class Model:
         restart_timeout_s: float = 120.0,
         name: str = "",
         take_over: bool = False,
+        parts_per_lane: int | None = None,
+        start_ps: int = 0,
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -305,6 +307,10 @@ class Model:
         its model is there: if another program runs it, AlreadyExistsError says who, from where and
         since when. take_over: that one ends instead, with FailedPreconditionError, and changes
         nothing any more. "": the model is a job with a name of its own.
+        parts_per_lane, start_ps: how the model is spread when it is first placed on the cluster.
+        The parts of a table for each lane of each parameter server of the cluster, which move when
+        `sidereal scale`, `drain` or `rebalance` says so; None: as many as are good. How many
+        parameter servers it begins on, the first ones; 0: all. The others need not run before.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -315,6 +321,9 @@ class Model:
         steps_max = whole("fit", "steps_max", steps_max)
         keep = whole("fit", "keep", keep)
         learning_rate_decay = real("fit", "learning_rate_decay", learning_rate_decay)
+        spread = {"start_ps": whole("fit", "start_ps", start_ps)}
+        if parts_per_lane is not None:
+            spread["parts_per_lane"] = whole("fit", "parts_per_lane", parts_per_lane)
         if patience > 0 and validation is None:
             raise InvalidArgumentError(
                 f"patience is {patience} and there is no validation, whose figure it watches"
@@ -366,7 +375,7 @@ class Model:
                     "the model begins anew: what it learned is on another cluster; fit() with "
                     "checkpoint_dir goes on from there"
                 )
-            trainer = self._place(cluster, name, take_over)
+            trainer = self._place(cluster, name, take_over, spread)
             self._taught_on = self._cluster
             options = _native.FitOptions()
             options.batch_size = batch_size
@@ -578,7 +587,11 @@ class Model:
         return self._compiled
 
     def _place(
-        self, cluster: Cluster | None, name: str = "", take_over: bool = False
+        self,
+        cluster: Cluster | None,
+        name: str = "",
+        take_over: bool = False,
+        spread: dict[str, int] | None = None,
     ) -> _native.Trainer:
         """The trainer on `cluster`, or on the one used last."""
         compiled = self._need_compiled()
@@ -598,7 +611,12 @@ class Model:
         if cluster is not self._cluster or self._trainer is None:
             self._trainer = None  # The variables there go first.
             self._trainer = _native.create_trainer(
-                cluster._native, compiled, name=name, take_over=take_over, user=job_user()
+                cluster._native,
+                compiled,
+                name=name,
+                take_over=take_over,
+                user=job_user(),
+                **(spread or {}),
             )
             self._cluster, self._job = cluster, name
         elif name and name != self._job:

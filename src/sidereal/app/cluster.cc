@@ -17,6 +17,7 @@ class RemoteCluster final : public Cluster {
   [[nodiscard]] const security::SecurityOptions& security() const override { return security_; }
   Status check_alive() override { return {}; }
   void give_up(const std::string& /*task*/) override {}
+  void take_back(const std::string& /*task*/) override {}
   // Whoever started them does, or nobody.
   [[nodiscard]] bool restarts() const override { return true; }
   Status stop() override { return {}; }

@@ -33,6 +33,8 @@ class Cluster {
   virtual Status check_alive() = 0;
   /// check_alive() says nothing more of a task, by its full name: the job goes on without it.
   virtual void give_up(const std::string& task) = 0;
+  /// It does again: the job needs it.
+  virtual void take_back(const std::string& task) = 0;
   /// Whether a task that is lost is started again, as far as this object knows.
   [[nodiscard]] virtual bool restarts() const = 0;
   /// Stops every task of it that this object started, orderly first, by force after a deadline.

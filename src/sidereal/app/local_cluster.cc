@@ -137,10 +137,15 @@ class LocalCluster final : public Cluster {
   }
 
   void give_up(const std::string& task) override {
-    const std::vector<Planned> tasks = plan();
-    const auto found = std::ranges::find(tasks, task, full_name);
+    const size_t index = index_of(task);
     const std::lock_guard lock(mutex_);
-    given_up_.insert(static_cast<size_t>(found - tasks.begin()));
+    given_up_.insert(index);
+  }
+
+  void take_back(const std::string& task) override {
+    const size_t index = index_of(task);
+    const std::lock_guard lock(mutex_);
+    given_up_.erase(index);
   }
 
   // What lives in this process cannot be lost without it.
@@ -168,6 +173,12 @@ class LocalCluster final : public Cluster {
   };
   static std::string full_name(const Planned& task) {
     return cluster::task_name(task.job, task.index);
+  }
+
+  /// In plan().
+  size_t index_of(const std::string& task) {
+    const std::vector<Planned> tasks = plan();
+    return static_cast<size_t>(std::ranges::find(tasks, task, full_name) - tasks.begin());
   }
 
   /// What a supervised task has been through.

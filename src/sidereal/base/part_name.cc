@@ -20,12 +20,16 @@ std::pair<std::string_view, int> split_part(std::string_view name) {
   return is_part ? std::pair{name.substr(0, at), part} : std::pair{name, 0};
 }
 
-int lane_of_name(std::string_view name, int lanes, int tasks) {
-  const auto [table, part] = split_part(name);
+uint64_t lanes_further(int part, int tasks) {
   // Round robin gives a task every tasks-th part, from any first one on: K % tasks is the same for
   // them. With it, parts that are all on one task go on from lane to lane as well.
-  const auto further = static_cast<uint64_t>(part / tasks) + static_cast<uint64_t>(part % tasks);
-  return static_cast<int>((hash64(table) + further) % static_cast<uint64_t>(lanes));
+  return static_cast<uint64_t>(part / tasks) + static_cast<uint64_t>(part % tasks);
+}
+
+int lane_of_name(std::string_view name, int lanes, int tasks) {
+  const auto [table, part] = split_part(name);
+  const uint64_t lane = hash64(table) + lanes_further(part, tasks);
+  return static_cast<int>(lane % static_cast<uint64_t>(lanes));
 }
 
 }  // namespace sidereal::base

@@ -142,6 +142,7 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
         "--on-ps-loss restore needs --checkpoint-dir, from which what was lost is restored");
   }
   SR_RETURN_IF_ERROR(plan_validation(a, job));
+  job->placement = {.parts_per_lane = a.parts_per_lane, .start_ps = a.start_ps};
   job->local.ps = a.ps;
   job->local.workers = a.workers;
   job->local.ps_lanes = a.ps_lanes;
@@ -356,6 +357,16 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
   whole(command->add_option("--ps-lanes", a->ps_lanes, "threads of each parameter server"), 1, 256)
       ->group(group);
   whole(command->add_option("--worker-lanes", a->worker_lanes, "threads of each worker"), 1, 256)
+      ->group(group);
+  whole(command->add_option("--parts-per-lane", a->parts_per_lane,
+                            "parts of a table for each lane of each parameter server of the "
+                            "cluster, which move when the model is told to be on others"),
+        1, 1024)
+      ->group(group);
+  whole(command->add_option("--start-ps", a->start_ps,
+                            "parameter servers that the model begins on, the first ones; 0: all. "
+                            "The others need not run before sidereal scale"),
+        0, 1024)
       ->group(group);
   whole(command->add_option("--spin-us", a->spin_us,
                             "microseconds a thread looks for work before it sleeps; -1: always "

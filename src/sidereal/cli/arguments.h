@@ -94,6 +94,8 @@ struct TrainArguments {
   int workers = 1;
   int ps_lanes = 1;
   int worker_lanes = 1;
+  int64_t parts_per_lane = train::PlacementOptions().parts_per_lane;
+  int64_t start_ps = 0;
   int64_t spin_us = -2;
   std::string protocol = "star_server";
   std::string cluster;

@@ -63,14 +63,17 @@ struct Asked {
   std::string driver;  ///< The device that calls the others; "": there are no others.
   int ps = 0;
   int ps_lanes = 1;
+  train::PlacementOptions placement = {};
 };
 
 /// Spreads a built-in model over its cluster, as worker 0 runs it.
 Status place_model(const train::CompiledModel& model, const ir::OpRegistry& registry,
                    Asked* asked) {
-  const train::Topology topology{std::vector<int>(static_cast<size_t>(asked->ps), asked->ps_lanes)};
+  SR_ASSIGN_OR_RETURN(
+      const train::Placement placement,
+      train::first_placement(model, {.ps = asked->ps, .lanes = asked->ps_lanes}, asked->placement));
   SR_ASSIGN_OR_RETURN(const train::DistributedModel spread,
-                      train::distribute(model, topology, registry));
+                      train::distribute(model, placement, registry));
   cluster::ClusterSpec cluster;
   SR_RETURN_IF_ERROR(cluster.add_job(
       "ps", std::vector<std::string>(static_cast<size_t>(asked->ps), "127.0.0.1:1")));
@@ -89,6 +92,7 @@ Result<Asked> built_in_model(const DumpArguments& a, const ir::OpRegistry& regis
   asked.title = fmt::format("{}: a training step", job.model.kind);
   asked.ps = a.model.ps;
   asked.ps_lanes = a.model.ps_lanes;
+  asked.placement = job.placement;
   if (a.stage == "model") {
     asked.graph = model.graph;
   } else {

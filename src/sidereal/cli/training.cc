@@ -277,7 +277,7 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
   outcome->doing = "before the first step";
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
   SR_ASSIGN_OR_RETURN(const auto trainer,
-                      train::Trainer::create(cluster, std::move(model), job.job));
+                      train::Trainer::create(cluster, std::move(model), job.job, job.placement));
   SR_RETURN_IF_ERROR(check_interrupt(*outcome));
   outcome->doing = "while training";
   // Before the training, so that what it saves can be looked at meanwhile.

@@ -24,6 +24,7 @@ struct TrainingJob {
   std::optional<data::DataSpec> test;
   train::ModelOptions model;
   train::FitOptions fit;
+  train::PlacementOptions placement;
   app::LocalClusterOptions local;
   std::optional<cluster::ClusterSpec> remote;  ///< Running servers to use instead of local ones.
   security::SecurityOptions security;          ///< What those servers want.

@@ -177,13 +177,16 @@ void Checkpointing::loop_ended(int64_t steps, double seconds) {
       static_cast<double>(steps) / static_cast<double>(context_.placed->replicas()) / seconds;
 }
 
+bool Checkpointing::is_saving() const {
+  if (saving_ == nullptr) return false;
+  const std::lock_guard lock(saving_->mutex);
+  return !saving_->has_ended;
+}
+
 bool Checkpointing::is_due(bool is_epoch) {
   if (every_.epoch) return is_epoch;
   if (every_.steps > 0) return steps_ - asked_steps_ >= every_.steps;
-  if (saving_ != nullptr) {
-    const std::lock_guard lock(saving_->mutex);
-    if (!saving_->has_ended) return false;
-  }
+  if (is_saving()) return false;
   collect();
   return std::chrono::duration<double>(Clock::now() - asked_).count() >= every_.seconds * kEarly;
 }

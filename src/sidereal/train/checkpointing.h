@@ -71,6 +71,10 @@ class Checkpointing {
   /// Begins to save, when what is being saved has been; steps that begin when it returns are not in
   /// it. What fails is told, and counted: what was good stays.
   void save(const TrainingState& state);
+  /// Whether one is being written.
+  [[nodiscard]] bool is_saving() const;
+  /// Variables are elsewhere from now on: the next one stands on none before.
+  void begin_anew() { base_.clear(); }
   /// What is being saved has been, or could not be.
   void settle() { collect(); }
   /// Saves that, unless it has been, and waits until all is on the disk. `is_other`: variables are

@@ -17,10 +17,6 @@ using ir::Output;
 
 namespace {
 
-std::string part_name(const std::string& table, int64_t part) {
-  return fmt::format("{}/part_{}", table, part);
-}
-
 /// A variable of the model, or a slot of one, and where its parts are.
 struct Home {
   const ModelVariable* variable = nullptr;
@@ -31,13 +27,11 @@ struct Home {
 
 class Distributor {
  public:
-  Distributor(const CompiledModel& model, const Topology& topology, const ir::OpRegistry& registry)
-      : model_(model), topology_(topology), registry_(registry) {}
+  Distributor(const CompiledModel& model, const Placement& placement,
+              const ir::OpRegistry& registry)
+      : model_(model), placement_(placement), registry_(registry) {}
 
   Result<DistributedModel> run() {
-    if (topology_.ps_lanes.empty()) {
-      return base::failed_precondition("the cluster has no ps task to hold the model's variables");
-    }
     place();
     out_.graph.mutable_functions() = model_.graph.functions();
     for (const Node& node : model_.graph.nodes()) copy(node);
@@ -53,30 +47,12 @@ class Distributor {
 
  private:
   void place() {
-    const auto tasks = static_cast<int64_t>(topology_.ps_lanes.size());
-    const int lanes = *std::max_element(topology_.ps_lanes.begin(), topology_.ps_lanes.end());
-    std::vector<const ModelVariable*> whole;
     for (const ModelVariable& variable : model_.variables) {
-      if (!variable.options.is_table) {
-        whole.push_back(&variable);
-        continue;
-      }
       std::vector<std::string> devices;
-      const int64_t parts = std::min(tasks * lanes, variable.shape.dim(0));
-      for (int64_t k = 0; k < parts; ++k) {
-        devices.push_back(ps_device(static_cast<size_t>(k % tasks)));
+      for (const int task : placement_.tasks.at(variable.name)) {
+        devices.push_back(ps_device(static_cast<size_t>(task)));
       }
       settle(variable, devices);
-    }
-    std::sort(whole.begin(), whole.end(), [](const auto* a, const auto* b) {
-      const int64_t more = b->shape.num_elements() - a->shape.num_elements();
-      return more != 0 ? more < 0 : a->name < b->name;
-    });
-    std::vector<int64_t> load(topology_.ps_lanes.size(), 0);
-    for (const ModelVariable* variable : whole) {
-      const auto least = std::min_element(load.begin(), load.end());
-      *least += variable->shape.num_elements();
-      settle(*variable, {ps_device(static_cast<size_t>(least - load.begin()))});
     }
   }
 
@@ -297,7 +273,7 @@ class Distributor {
   }
 
   const CompiledModel& model_;
-  const Topology& topology_;
+  const Placement& placement_;
   const ir::OpRegistry& registry_;
   DistributedModel out_;
   std::map<std::string, Home> homes_;  // By the name of the variable or slot.
@@ -308,9 +284,9 @@ class Distributor {
 
 std::string ps_device(size_t task) { return fmt::format("/job:ps/task:{}", task); }
 
-Result<DistributedModel> distribute(const CompiledModel& model, const Topology& topology,
+Result<DistributedModel> distribute(const CompiledModel& model, const Placement& placement,
                                     const ir::OpRegistry& registry) {
-  return Distributor(model, topology, registry).run();
+  return Distributor(model, placement, registry).run();
 }
 
 ir::Graph on_worker(const ir::Graph& graph, int index, const ir::OpRegistry& registry) {

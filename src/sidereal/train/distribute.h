@@ -7,14 +7,10 @@
 #include "sidereal/base/status.h"
 #include "sidereal/ir/schema.h"
 #include "sidereal/train/model.h"
+#include "sidereal/train/placement.h"
 #include "sidereal/train/saving.h"
 
 namespace sidereal::train {
-
-/// The parameter servers that a model is spread over. Value type.
-struct Topology {
-  std::vector<int> ps_lanes;  ///< Lanes of each task of the job ps.
-};
 
 /// Where one variable of a distributed model is. Value type.
 struct PlacedVariable {
@@ -36,12 +32,10 @@ struct DistributedModel {
 /// The device of a parameter server; what a model has once is on that of task 0.
 std::string ps_device(size_t task);
 
-/// Spreads the variables of `model`: tables in parts over all lanes of all tasks, round robin, so
-/// that part k of NAME is the variable "NAME/part_k" on task k % tasks; the others whole, the
-/// largest first on the task that has least. Slots are where their variables are.
-/// Values do not depend on the topology, to the last bit.
-/// Errors: kFailedPrecondition without a parameter server.
-Result<DistributedModel> distribute(const CompiledModel& model, const Topology& topology,
+/// Spreads the variables of `model` as `placement` says: part k of table NAME is the variable
+/// "NAME/part_k". Slots are where their variables are. Values do not depend on the placement, to
+/// the last bit.
+Result<DistributedModel> distribute(const CompiledModel& model, const Placement& placement,
                                     const ir::OpRegistry& registry);
 
 /// `graph` as worker `index` runs it: what is not on parameter servers is there.

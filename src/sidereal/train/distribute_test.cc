@@ -16,7 +16,7 @@ class Distribute : public testing::Test {
  protected:
   Distribute() { ops::register_all(&registry_); }
 
-  DistributedModel spread(const std::vector<int>& lanes, double dropout = 0) {
+  DistributedModel spread(const Topology& topology, double dropout = 0) {
     ModelOptions options;
     options.kind = "wdl";
     options.schema.fields = 3;
@@ -26,7 +26,8 @@ class Distribute : public testing::Test {
     options.dropout = dropout;
     options.optimizer = optimizer_of("adam");
     model_ = build_model(options).value();
-    auto made = distribute(model_, {lanes}, registry_);
+    const auto placement = first_placement(model_, topology, {.parts_per_lane = 1});
+    auto made = distribute(model_, placement.value(), registry_);
     EXPECT_TRUE(made.ok()) << made.status();
     EXPECT_TRUE(ir::verify(made->graph, registry_).ok());
     return *std::move(made);
@@ -42,7 +43,7 @@ class Distribute : public testing::Test {
 };
 
 TEST_F(Distribute, tables_lie_in_parts_round_robin_over_tasks_and_their_slots_with_them) {
-  const DistributedModel made = spread({2, 2});
+  const DistributedModel made = spread({.ps = 2, .lanes = 2});
   EXPECT_EQ(made.variables.at("embedding/table").reads.size(), 4U);
   for (int part = 0; part < 4; ++part) {
     const std::string name = fmt::format("embedding/table/part_{}", part);
@@ -56,8 +57,8 @@ TEST_F(Distribute, tables_lie_in_parts_round_robin_over_tasks_and_their_slots_wi
 }
 
 TEST_F(Distribute, a_table_has_no_more_parts_than_rows_and_one_part_keeps_its_name) {
-  EXPECT_EQ(spread({8, 8}).variables.at("embedding/table").reads.size(), 7U);
-  const DistributedModel made = spread({1});
+  EXPECT_EQ(spread({.ps = 2, .lanes = 8}).variables.at("embedding/table").reads.size(), 7U);
+  const DistributedModel made = spread({.ps = 1});
   EXPECT_THAT(made.variables.at("embedding/table").reads,
               ElementsAre("read/embedding/table/part_0"));
 }
@@ -71,7 +72,10 @@ TEST_F(Distribute, a_table_may_start_as_a_value_of_which_parts_have_their_rows) 
   const ir::Output rows = ops::embedding_lookup(model.builder(), ids, {table}, 5, 1);
   const ir::Output logit = ops::reduce_sum(model.builder(), rows, {1}, false);
   const CompiledModel compiled = model.compile(logit, optimizer_of("sgd")).value();
-  const DistributedModel made = distribute(compiled, {{1, 1}}, registry_).value();
+  const DistributedModel made =
+      distribute(compiled, first_placement(compiled, {.ps = 2}, {.parts_per_lane = 1}).value(),
+                 registry_)
+          .value();
   const std::vector<std::vector<float>> want = {{0, 2, 4}, {1, 3}};
   for (size_t part = 0; part < 2; ++part) {
     const ir::Node& assign = node(made, fmt::format("initialize/assign_table/part_{}", part));
@@ -83,7 +87,7 @@ TEST_F(Distribute, a_table_may_start_as_a_value_of_which_parts_have_their_rows) 
 }
 
 TEST_F(Distribute, whole_variables_go_where_least_is) {
-  const DistributedModel made = spread({1, 1});
+  const DistributedModel made = spread({.ps = 2});
   EXPECT_EQ(node(made, "mlp/0/kernel").device, "/job:ps/task:0");
   EXPECT_EQ(node(made, "mlp/0/bias").device, "/job:ps/task:1");
   EXPECT_EQ(node(made, "head/kernel").device, "/job:ps/task:1");
@@ -91,9 +95,9 @@ TEST_F(Distribute, whole_variables_go_where_least_is) {
 }
 
 TEST_F(Distribute, predictions_know_no_dropout_and_share_all_before_it) {
-  const DistributedModel plain = spread({1});
+  const DistributedModel plain = spread({.ps = 1});
   EXPECT_EQ(plain.prediction, model_.prediction);
-  const DistributedModel made = spread({1}, 0.5);
+  const DistributedModel made = spread({.ps = 1}, 0.5);
   EXPECT_EQ(made.prediction, "inference/" + model_.prediction);
   EXPECT_NE(made.loss, model_.loss);
   EXPECT_EQ(made.graph.find("inference/mlp/0/mat_mul"), nullptr);
@@ -101,17 +105,12 @@ TEST_F(Distribute, predictions_know_no_dropout_and_share_all_before_it) {
 }
 
 TEST_F(Distribute, a_worker_has_what_is_on_no_ps) {
-  const ir::Graph graph = on_worker(spread({1, 1}).graph, 3, registry_);
+  const ir::Graph graph = on_worker(spread({.ps = 2}).graph, 3, registry_);
   EXPECT_EQ(graph.find("mlp/0/mat_mul")->device, "/job:worker/task:3");
   EXPECT_EQ(graph.find("embedding/lookup")->device, "/job:worker/task:3");
   EXPECT_EQ(graph.find("mlp/0/kernel")->device, "/job:ps/task:0");
   // Updates follow what they update.
   EXPECT_EQ(graph.find("apply/mlp/0/kernel")->device, "");
-}
-
-TEST_F(Distribute, needs_a_parameter_server) {
-  spread({1});
-  EXPECT_EQ(distribute(model_, {}, registry_).status().code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ class Geo : public testing::Test {
   Geo() { ops::register_all(&registry_); }
 
   Result<CopiesModel> made_of(const CompiledModel& model) {
-    SR_ASSIGN_OR_RETURN(const DistributedModel spread, distribute(model, {{1, 1}}, registry_));
+    SR_ASSIGN_OR_RETURN(const Placement placement,
+                        first_placement(model, {.ps = 2}, {.parts_per_lane = 1}));
+    SR_ASSIGN_OR_RETURN(const DistributedModel spread, distribute(model, placement, registry_));
     return train_on_copies(model, spread, 2, registry_);
   }
 

@@ -235,8 +235,9 @@ void LoopGroup::take(size_t index, const task::LoopProgress& progress) {
   worker.fraction = progress.fraction;
   worker.auc = progress.auc;
   if (!began_ && progress.steps > 0) {
-    began_ = true;
     run_began_ = Clock::now();
+    first_step_ = run_began_ - std::chrono::nanoseconds(progress.elapsed_ns);
+    began_ = true;
   }
 }
 

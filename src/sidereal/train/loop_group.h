@@ -86,6 +86,11 @@ class LoopGroup {
   /// Asked several times a second while loops run; true: no step begins any more, and run() ends
   /// well when those have ended that have begun.
   void set_drains(std::function<bool()> drains) { drains_asked_ = std::move(drains); }
+  /// When the first step of the present run, or of the latest, began; nothing before it has been
+  /// told of.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> first_step() const {
+    return began_ ? std::optional(first_step_) : std::nullopt;
+  }
   /// Whether the latest run ended early for that.
   [[nodiscard]] bool was_drained() const { return is_draining_; }
   /// The same workers, with other sessions, or the first ones. What was counted stays.
@@ -170,7 +175,8 @@ class LoopGroup {
   double seconds_ = 0;
   double last_loss_ = 0;
   Clock::time_point run_began_;  // About; for "lately" only.
-  bool began_ = false;
+  Clock::time_point first_step_;
+  std::atomic<bool> began_ = false;  // Both of these are known.
   // Fraction of the fit and seconds of this group when progress was first shown.
   std::optional<std::pair<double, double>> first_shown_;
   struct Mark {

@@ -11,13 +11,6 @@ namespace sidereal::train {
 
 namespace {
 
-int64_t bytes_of(const ModelVariable& variable) {
-  const auto size = static_cast<int64_t>(tensor::size_of(variable.options.dtype));
-  int64_t out = variable.shape.num_elements() * size;
-  for (const SlotVariable& slot : variable.slots) out += slot.shape.num_elements() * size;
-  return out;
-}
-
 std::string text_of(const ModelVariable& variable) {
   return fmt::format("'{}' {} with {} slot{}: {}", variable.name, variable.shape.to_string(),
                      variable.slots.size(), variable.slots.size() == 1 ? "" : "s",
@@ -25,6 +18,13 @@ std::string text_of(const ModelVariable& variable) {
 }
 
 }  // namespace
+
+int64_t bytes_of(const ModelVariable& variable) {
+  const auto size = static_cast<int64_t>(tensor::size_of(variable.options.dtype));
+  int64_t out = variable.shape.num_elements() * size;
+  for (const SlotVariable& slot : variable.slots) out += slot.shape.num_elements() * size;
+  return out;
+}
 
 MemoryPlan memory_plan(const CompiledModel& model) {
   MemoryPlan out;

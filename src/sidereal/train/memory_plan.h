@@ -16,6 +16,9 @@ struct MemoryPlan {
   std::string largest = {};  ///< "table 3.85M x 16, 3 floats for each: 705 MiB", of the largest.
 };
 
+/// Of a variable with its slots.
+int64_t bytes_of(const ModelVariable& variable);
+
 MemoryPlan memory_plan(const CompiledModel& model);
 
 /// kResourceExhausted for a model that parameter servers of this machine could not hold, of whose

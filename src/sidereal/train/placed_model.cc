@@ -60,12 +60,20 @@ Status for_all(size_t count, const std::function<Status(size_t)>& work) {
   return {};
 }
 
+int lanes_of(const service::TaskReport& report) {
+  return static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
+}
+
 }  // namespace
 
 bool is_ps(const std::string& task) { return task.starts_with("/job:ps/"); }
 
-PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
-    : cluster_(cluster), model_(std::move(model)), job_(std::move(job)) {
+PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job,
+                         PlacementOptions placement)
+    : cluster_(cluster),
+      model_(std::move(model)),
+      placement_options_(placement),
+      job_(std::move(job)) {
   ops::register_all(&registry_);
   if (!job_.name.empty()) return;
   job_.name = fmt::format("job-{:08x}", sys::posix::create_random()->next() & 0xffff'ffff);
@@ -127,24 +135,24 @@ Status PlacedModel::join_again(milliseconds limit, bool may_miss,
 
 Status PlacedModel::join_once(milliseconds limit, bool may_miss,
                               const std::function<bool()>& cancelled) {
-  const std::vector<int> ps_lanes = topology_.ps_lanes;
+  const std::map<std::string, int> ps_lanes = ps_lanes_;
   const std::vector<int> worker_lanes = worker_lanes_;
   has_found_ = false;
   SR_RETURN_IF_ERROR(reach_tasks(limit, may_miss, cancelled));
   const bool lost_ps = std::ranges::any_of(replaced_, is_ps);
-  if (topology_.ps_lanes != ps_lanes || (lost_ps && !pushes_are_answered_)) {
+  if (ps_lanes_ != ps_lanes || (lost_ps && !pushes_are_answered_)) {
     return base::data_loss("{} lost what a push had changed", base::join(replaced_, ", "));
   }
   if (std::ranges::find(replaced_, kGranter) != replaced_.end()) lease_ = nullptr;
   SR_RETURN_IF_ERROR(take_lease());
   // Variables are there as long as a session has them.
-  const Sessions old = std::exchange(sessions_, {});
+  const Sessions old = std::exchange(now_.sessions, {});
   // A server that takes what a standby has lets sessions in when it has it.
   const auto made =
-      make_sessions("float32", distributed_.graph, "", std::max(limit, kReachDeadline));
+      make_sessions(&now_, "float32", now_.distributed.graph, "", std::max(limit, kReachDeadline));
   if (!made.ok()) {
     // The old ones are of these workers.
-    sessions_ = old;
+    now_.sessions = old;
     worker_lanes_ = worker_lanes;
     return made.status();
   }
@@ -177,7 +185,7 @@ Status PlacedModel::check_taken() {
     }
   }
   SR_ASSIGN_OR_RETURN(const std::vector<Tensor> known,
-                      first_->run({}, distributed_.has_value, {}, {.timeout = kReadDeadline}));
+                      first_->run({}, now_.distributed.has_value, {}, {.timeout = kReadDeadline}));
   const auto has_value = [](const Tensor& one) {
     return one.dtype() == DType::kBool && one.num_elements() == 1 && one.data<const bool>()[0];
   };
@@ -199,14 +207,20 @@ bool PlacedModel::has_found_workers() {
 }
 
 Status PlacedModel::give_first_values() {
-  SR_ASSIGN_OR_RETURN(distributed_, distribute(model_, topology_, registry_));
+  if (now_.placement.ps.empty()) {
+    SR_ASSIGN_OR_RETURN(const int ps, cluster_->spec().num_tasks("ps"));
+    Topology topology{.ps = ps};
+    for (const auto& [task, lanes] : ps_lanes_) topology.lanes = std::max(topology.lanes, lanes);
+    SR_ASSIGN_OR_RETURN(now_.placement, first_placement(model_, topology, placement_options_));
+  }
+  SR_ASSIGN_OR_RETURN(now_.distributed, distribute(model_, now_.placement, registry_));
   state_group_ = fmt::format("model-{:016x}", sys::posix::create_random()->next());
   SR_ASSIGN_OR_RETURN(const std::vector<WorkerSession>* workers,
-                      make_sessions("float32", distributed_.graph, "", kReachDeadline));
+                      make_sessions(&now_, "float32", now_.distributed.graph, "", kReachDeadline));
   const std::shared_ptr<service::Session> first = first_of(*workers).session;
   // The other workers begin then.
   const service::RunOptions options = {.timeout = kInitializeDeadline, .waits_for_pushes = true};
-  SR_RETURN_IF_ERROR(first->run({}, {}, {distributed_.initializer}, options).status());
+  SR_RETURN_IF_ERROR(first->run({}, {}, {now_.distributed.initializer}, options).status());
   first_ = first;
   placed_on_ = incarnations_;
   return {};
@@ -225,7 +239,8 @@ void PlacedModel::close_all(const Sessions& sessions) {
 }
 
 void PlacedModel::close_sessions() {
-  close_all(std::exchange(sessions_, {}));
+  drop_prepared();
+  close_all(std::exchange(now_.sessions, {}));
   first_ = nullptr;
 }
 
@@ -249,24 +264,58 @@ std::vector<std::string> PlacedModel::tasks_started_again() {
   return out;
 }
 
-/// Who asks the tasks of some jobs of the cluster how they are.
-Result<std::unique_ptr<service::StatusClient>> PlacedModel::status_of(
-    const std::vector<std::string>& jobs) {
-  cluster::ClusterSpec asked;
-  for (const std::string& job : jobs) {
-    SR_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, cluster_->spec().addresses(job));
-    SR_RETURN_IF_ERROR(asked.add_job(job, addresses));
-  }
-  return service::StatusClient::create(asked, cluster_->security());
+/// Those that it is on, or begins on.
+std::vector<int> PlacedModel::used_ps() const {
+  if (!now_.placement.ps.empty()) return now_.placement.ps;
+  const auto all = cluster_->spec().num_tasks("ps");
+  const int64_t start = placement_options_.start_ps;
+  const int count = all.ok() ? *all : 0;
+  std::vector<int> out(static_cast<size_t>(start > 0 && start < count ? start : count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
 }
 
-/// Asks all tasks of the jobs ps and worker, until they answer, who they are. `may_miss`: all ps,
-/// and one worker.
+/// The workers of the cluster, and some of its parameter servers.
+Result<cluster::ClusterSpec> PlacedModel::spec_of(const std::vector<int>& ps) const {
+  cluster::ClusterSpec out;
+  cluster::ClusterSpec::Tasks tasks;
+  for (const int task : ps) {
+    SR_ASSIGN_OR_RETURN(tasks[task], cluster_->spec().task_address("ps", task));
+  }
+  SR_RETURN_IF_ERROR(out.add_job("ps", std::move(tasks)));
+  SR_ASSIGN_OR_RETURN(const std::vector<std::string> workers, cluster_->spec().addresses("worker"));
+  SR_RETURN_IF_ERROR(out.add_job("worker", workers));
+  return out;
+}
+
+/// What asks the workers and these parameter servers how they are.
+Result<std::unique_ptr<service::StatusClient>> PlacedModel::status_of(
+    const std::vector<int>& ps) const {
+  SR_ASSIGN_OR_RETURN(const cluster::ClusterSpec spec, spec_of(ps));
+  return service::StatusClient::create(spec, cluster_->security());
+}
+
+/// From now on the job does without the parameter servers that are none of these.
+void PlacedModel::need_only(const std::vector<int>& ps) {
+  const auto all = cluster_->spec().task_indices("ps");
+  if (!all.ok()) return;
+  for (const int task : *all) {
+    const std::string name = cluster::task_name("ps", task);
+    if (std::ranges::find(ps, task) == ps.end()) {
+      cluster_->give_up(name);
+    } else {
+      cluster_->take_back(name);
+    }
+  }
+}
+
+/// Asks the parameter servers that it is on and all workers, until they answer, who they are.
+/// `may_miss`: the ps, and one worker.
 Status PlacedModel::reach_tasks(milliseconds limit, bool may_miss,
                                 const std::function<bool()>& cancelled) {
   SR_ASSIGN_OR_RETURN(const auto credentials, security::Credentials::create(cluster_->security()));
-  SR_ASSIGN_OR_RETURN(ps_status_, status_of({"ps"}));
-  SR_ASSIGN_OR_RETURN(everybody_, status_of({"ps", "worker"}));
+  SR_ASSIGN_OR_RETURN(everybody_, status_of(used_ps()));
+  need_only(used_ps());
   const auto until = steady_clock::now() + limit;
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
@@ -301,7 +350,7 @@ Status PlacedModel::reach_tasks(milliseconds limit, bool may_miss,
 void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
   incarnations_.clear();
   replaced_.clear();
-  topology_ = {};
+  ps_lanes_.clear();
   worker_lanes_.clear();
   for (const service::TaskReport& report : reports) {
     if (!report.status.ok()) {
@@ -313,12 +362,11 @@ void PlacedModel::take_tasks(const std::vector<service::TaskReport>& reports) {
     if (known != placed_on_.end() && known->second != report.incarnation) {
       replaced_.push_back(report.task);
     }
-    const int lanes =
-        static_cast<int>(std::max<int64_t>(1, report.figures.value("sidereal_task_lanes")));
+    const int lanes = lanes_of(report);
     if (is_ps(report.task)) {
       pushes_are_answered_ =
           report.protocol != cluster::name_of(cluster::Protocol::kStarServerLite);
-      topology_.ps_lanes.push_back(lanes);
+      ps_lanes_[report.task] = lanes;
     } else {
       worker_lanes_.push_back(lanes);
     }
@@ -342,14 +390,14 @@ int64_t PlacedModel::replicas() const {
 }
 
 Result<const std::vector<WorkerSession>*> PlacedModel::sessions(const std::string& compute_dtype) {
-  return sessions(compute_dtype, distributed_.graph, "");
+  return sessions(compute_dtype, now_.distributed.graph, "");
 }
 
 Result<const std::vector<WorkerSession>*> PlacedModel::sessions(const std::string& compute_dtype,
                                                                 const ir::Graph& graph,
                                                                 const std::string& kind) {
   SR_RETURN_IF_ERROR(check_placed());
-  return make_sessions(compute_dtype, graph, kind, kReachDeadline);
+  return make_sessions(&now_, compute_dtype, graph, kind, kReachDeadline);
 }
 
 Status PlacedModel::check_placed() const {
@@ -360,9 +408,9 @@ Status PlacedModel::check_placed() const {
 }
 
 Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
-    const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind,
-    milliseconds limit) {
-  const auto [at, is_new] = sessions_.try_emplace({compute_dtype, kind});
+    Spread* spread, const std::string& compute_dtype, const ir::Graph& graph,
+    const std::string& kind, milliseconds limit) {
+  const auto [at, is_new] = spread->sessions.try_emplace({compute_dtype, kind});
   if (!is_new) return &at->second;
   std::vector<WorkerSession> made(worker_lanes_.size());
   Status status = for_all(made.size(), [&](size_t i) -> Status {
@@ -370,22 +418,84 @@ Result<const std::vector<WorkerSession>*> PlacedModel::make_sessions(
     made[i].task = app::task_name("worker", index);
     made[i].lanes = worker_lanes_[i];
     if (worker_lanes_[i] == 0) return {};
-    service::SessionOptions options = cluster_->session_options();
-    options.state_group = state_group_;
-    options.lease = lease_;
-    options.compute_dtype = compute_dtype;
-    options.connect_timeout = limit;
-    SR_ASSIGN_OR_RETURN(made[i].session,
-                        service::Session::create(cluster_->target("worker", index),
-                                                 on_worker(graph, index, registry_), options));
+    SR_ASSIGN_OR_RETURN(made[i].session, make_session(index, compute_dtype, graph, limit));
     return {};
   });
   if (!status.ok()) {
-    sessions_.erase(at);
+    spread->sessions.erase(at);
     return status;
   }
   at->second = std::move(made);
   return &at->second;
+}
+
+Result<std::shared_ptr<service::Session>> PlacedModel::make_session(
+    int worker, const std::string& compute_dtype, const ir::Graph& graph, milliseconds limit) {
+  service::SessionOptions options = cluster_->session_options();
+  options.state_group = state_group_;
+  options.lease = lease_;
+  options.compute_dtype = compute_dtype;
+  options.connect_timeout = limit;
+  SR_ASSIGN_OR_RETURN(auto made,
+                      service::Session::create(cluster_->target("worker", worker),
+                                               on_worker(graph, worker, registry_), options));
+  return std::shared_ptr<service::Session>(std::move(made));
+}
+
+Status PlacedModel::prepare(Placement next) {
+  SR_RETURN_IF_ERROR(check_placed());
+  drop_prepared();
+  SR_ASSIGN_OR_RETURN(next_everybody_, status_of(next.ps));
+  next_incarnations_ = incarnations_;
+  next_lanes_.clear();
+  for (const service::TaskReport& report : next_everybody_->ask(kAskDeadline, "ps")) {
+    SR_RETURN_IF_ERROR(report.status);
+    const auto known = incarnations_.find(report.task);
+    if (known != incarnations_.end() && known->second != report.incarnation) {
+      return base::aborted("{} was started again", report.task);
+    }
+    next_incarnations_[report.task] = report.incarnation;
+    next_lanes_[report.task] = lanes_of(report);
+  }
+  SR_ASSIGN_OR_RETURN(DistributedModel made, distribute(model_, next, registry_));
+  next_ = Spread{.placement = std::move(next), .distributed = std::move(made), .sessions = {}};
+  const Status status = prepared_sessions("float32", next_->distributed.graph, "").status();
+  if (!status.ok()) drop_prepared();
+  return status;
+}
+
+Result<const std::vector<WorkerSession>*> PlacedModel::prepared_sessions(
+    const std::string& compute_dtype, const ir::Graph& graph, const std::string& kind) {
+  return make_sessions(&*next_, compute_dtype, graph, kind, kReachDeadline);
+}
+
+void PlacedModel::take_prepared() {
+  const Spread old = std::exchange(now_, *std::exchange(next_, std::nullopt));
+  first_ = first_of(now_.sessions.at({"float32", ""})).session;
+  close_all(old.sessions);
+  incarnations_ = std::exchange(next_incarnations_, {});
+  ps_lanes_ = std::exchange(next_lanes_, {});
+  std::erase_if(incarnations_, [&](const auto& one) {
+    return is_ps(one.first) && !ps_lanes_.contains(one.first);
+  });
+  placed_on_ = incarnations_;
+  everybody_ = std::move(next_everybody_);
+  need_only(now_.placement.ps);
+}
+
+void PlacedModel::drop_prepared() {
+  if (!next_) return;
+  close_all(std::exchange(next_, std::nullopt)->sessions);
+}
+
+Status PlacedModel::run_once(const ir::Graph& graph, const std::vector<std::string>& fetches) {
+  const auto worker = std::ranges::find_if(worker_lanes_, [](int lanes) { return lanes > 0; });
+  SR_ASSIGN_OR_RETURN(const auto session,
+                      make_session(static_cast<int>(worker - worker_lanes_.begin()), "float32",
+                                   graph, kReachDeadline));
+  Status ran = session->run({}, fetches, {}, {.timeout = kReadDeadline}).status();
+  const Status closed = session->close();
+  return ran.ok() ? closed : ran;
 }
 
 Result<Tensor> PlacedModel::read_variable(const std::string& name) {
@@ -396,7 +506,7 @@ Result<Tensor> PlacedModel::read_variable(const std::string& name) {
     return base::not_found("the model has no variable '{}'; it has {}", name,
                            fmt::join(names, ", "));
   }
-  const std::vector<std::string>& parts = distributed_.variables.at(name).reads;
+  const std::vector<std::string>& parts = now_.distributed.variables.at(name).reads;
   if (parts.size() == 1) return read_part(parts[0], variable->options.dtype, variable->shape);
   Tensor out = Tensor::zeros(DType::kFloat32, variable->shape);
   const int64_t rows = variable->shape.dim(0);
@@ -428,13 +538,13 @@ Result<Tensor> PlacedModel::read_part(const std::string& node, DType dtype,
 
 Result<std::vector<TaskStats>> PlacedModel::ps_stats() {
   std::vector<TaskStats> stats;
-  for (const service::TaskReport& report : ps_status_->ask(kReachDeadline)) {
+  for (const service::TaskReport& report : everybody_->ask(kReachDeadline, "ps")) {
     SR_RETURN_IF_ERROR(report.status);
     const metrics::Readings& figures = report.figures;
     const auto seconds = [&](const char* name) {
       return static_cast<double>(figures.value(name)) * 1e-9;
     };
-    stats.push_back({.task = app::task_name("ps", static_cast<int>(stats.size())),
+    stats.push_back({.task = app::task_name("ps", used_ps()[stats.size()]),
                      .steps = figures.value("sidereal_task_steps_total"),
                      .bytes_in = figures.value("sidereal_task_received_bytes_total"),
                      .bytes_out = figures.value("sidereal_task_sent_bytes_total"),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "sidereal/train/distribute.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/model.h"
+#include "sidereal/train/placement.h"
 
 namespace sidereal::train {
 
@@ -30,16 +32,17 @@ bool is_ps(const std::string& task);
 class PlacedModel {
  public:
   /// As `job`, or one with a name of its own.
-  PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job);
+  PlacedModel(app::Cluster* cluster, CompiledModel model, service::JobOptions job,
+              PlacementOptions placement = {});
 
-  /// Reaches every task, takes the lease of the job, places the variables and gives them their
-  /// first values.
+  /// Reaches every worker and the parameter servers that it begins on, takes the lease of the job,
+  /// places the variables and gives them their first values.
   Status place();
-  /// place(), after tasks were lost, in as long as it takes them to be there again, at most
-  /// `limit`: variables and sessions are others then, and what is left of the old ones, on workers
-  /// that nobody can reach too, cannot change the new ones. Whatever the result is, sessions from
-  /// before are closed. Errors: kDeadlineExceeded, naming who is not there again; kCancelled.
-  /// `may_miss`: workers that do not answer are left out, as join_again() does.
+  /// place(), as placement() says, after tasks were lost, in as long as it takes them to be there
+  /// again, at most `limit`: variables and sessions are others then, and what is left of the old
+  /// ones, on workers that nobody can reach too, cannot change the new ones. Whatever the result
+  /// is, sessions from before are closed. Errors: kDeadlineExceeded, naming who is not there again;
+  /// kCancelled. `may_miss`: workers that do not answer are left out, as join_again() does.
   Status place_again(std::chrono::milliseconds limit, bool may_miss,
                      const std::function<bool()>& cancelled);
   /// After tasks were lost, or are there again: sessions of the variables as they are, to all
@@ -70,15 +73,39 @@ class PlacedModel {
   /// One at the first worker that there is.
   [[nodiscard]] const std::shared_ptr<service::Session>& first() const { return first_; }
 
+  /// Reaches the tasks of another placement, and makes what there is to be of the model on it,
+  /// beside what there is: nothing runs there yet. Errors: kUnavailable and kDeadlineExceeded,
+  /// naming a task that does not answer; those of sessions.
+  Status prepare(Placement next);
+  /// A session to each worker of what is prepared, as sessions().
+  Result<const std::vector<WorkerSession>*> prepared_sessions(const std::string& compute_dtype,
+                                                              const ir::Graph& graph,
+                                                              const std::string& kind);
+  [[nodiscard]] const DistributedModel& prepared() const { return next_->distributed; }
+  /// Variables are where what is prepared looks for them: it is the model from now on. Sessions
+  /// from before are closed. Tasks that the model has left may be stopped.
+  void take_prepared();
+  /// It is not wanted; nothing where nothing is prepared.
+  void drop_prepared();
+  /// Runs `graph`, which names devices of the cluster, once in the state of the model: fetches
+  /// `fetches`.
+  Status run_once(const ir::Graph& graph, const std::vector<std::string>& fetches);
+
+  [[nodiscard]] const Placement& placement() const { return now_.placement; }
+  [[nodiscard]] const std::string& job_name() const { return job_.name; }
+  /// By which tasks know the state of the model.
+  [[nodiscard]] const std::string& state_group() const { return state_group_; }
+  [[nodiscard]] app::Cluster* cluster() const { return cluster_; }
+
   /// The value of a variable, whole.
   Result<tensor::Tensor> read_variable(const std::string& name);
-  /// Figures of the parameter servers so far.
+  /// Figures of the parameter servers that it is on, so far.
   Result<std::vector<TaskStats>> ps_stats();
 
   /// Whether another program had the job before this one, and may be ending yet.
   [[nodiscard]] bool took_over() const { return took_over_; }
   [[nodiscard]] const CompiledModel& model() const { return model_; }
-  [[nodiscard]] const DistributedModel& distributed() const { return distributed_; }
+  [[nodiscard]] const DistributedModel& distributed() const { return now_.distributed; }
   [[nodiscard]] const ir::OpRegistry& registry() const { return registry_; }
   [[nodiscard]] const std::vector<int>& worker_lanes() const { return worker_lanes_; }
   /// Workers that are left out.
@@ -88,7 +115,14 @@ class PlacedModel {
   [[nodiscard]] int64_t replicas() const;
 
  private:
+  /// By compute_dtype and kind.
   using Sessions = std::map<std::pair<std::string, std::string>, std::vector<WorkerSession>>;
+  /// The model on one placement.
+  struct Spread {
+    Placement placement = {};
+    DistributedModel distributed = {};
+    Sessions sessions = {};
+  };
 
   Status join_once(std::chrono::milliseconds limit, bool may_miss,
                    const std::function<bool()>& cancelled);
@@ -97,11 +131,20 @@ class PlacedModel {
   Status check_taken();
   Status take_lease();
   Status give_first_values();
-  Result<const std::vector<WorkerSession>*> make_sessions(const std::string& compute_dtype,
+  Result<const std::vector<WorkerSession>*> make_sessions(Spread* spread,
+                                                          const std::string& compute_dtype,
                                                           const ir::Graph& graph,
                                                           const std::string& kind,
                                                           std::chrono::milliseconds limit);
-  Result<std::unique_ptr<service::StatusClient>> status_of(const std::vector<std::string>& jobs);
+  Result<std::shared_ptr<service::Session>> make_session(int worker,
+                                                         const std::string& compute_dtype,
+                                                         const ir::Graph& graph,
+                                                         std::chrono::milliseconds limit);
+  [[nodiscard]] std::vector<int> used_ps() const;
+  [[nodiscard]] Result<cluster::ClusterSpec> spec_of(const std::vector<int>& ps) const;
+  [[nodiscard]] Result<std::unique_ptr<service::StatusClient>> status_of(
+      const std::vector<int>& ps) const;
+  void need_only(const std::vector<int>& ps);
   void take_tasks(const std::vector<service::TaskReport>& reports);
   static void close_all(const Sessions& sessions);
   void close_sessions();
@@ -112,23 +155,25 @@ class PlacedModel {
   app::Cluster* cluster_;
   CompiledModel model_;
   ir::OpRegistry registry_;
-  std::unique_ptr<service::StatusClient> ps_status_;
-  std::unique_ptr<service::StatusClient> everybody_;
-  std::map<std::string, uint64_t> incarnations_;  // By task.
-  std::map<std::string, uint64_t> placed_on_;     // As they were when it was last placed or joined,
-  std::vector<std::string> replaced_;             // and those that are others now.
-  bool pushes_are_answered_ = true;  // Before a step ends; star_server_lite does not wait.
-  Topology topology_;
-  std::vector<int> worker_lanes_;                 // 0: it is left out.
+  const PlacementOptions placement_options_;
+  std::unique_ptr<service::StatusClient> everybody_;  // Of workers, and ps that it is on.
+  std::map<std::string, uint64_t> incarnations_;      // By task.
+  std::map<std::string, uint64_t> placed_on_;  // As they were when it was last placed or joined,
+  std::vector<std::string> replaced_;          // and those that are others now.
+  bool pushes_are_answered_ = true;      // Before a step ends; star_server_lite does not wait.
+  std::map<std::string, int> ps_lanes_;  // By task, of those that it is on.
+  std::vector<int> worker_lanes_;        // 0: it is left out.
   std::chrono::steady_clock::time_point looked_;  // For workers that are left out,
   bool has_found_ = false;                        // and one of them answered.
-  DistributedModel distributed_;
+  Spread now_;
+  std::optional<Spread> next_;                         // Prepared,
+  std::map<std::string, uint64_t> next_incarnations_;  // on these.
+  std::map<std::string, int> next_lanes_;
+  std::unique_ptr<service::StatusClient> next_everybody_;
   service::JobOptions job_;
   bool took_over_ = false;
   std::shared_ptr<service::JobLease> lease_;  // Of its sessions, which go before it.
   std::string state_group_;
-  /// By compute_dtype and kind.
-  Sessions sessions_;
   std::shared_ptr<service::Session> first_;
 };
 

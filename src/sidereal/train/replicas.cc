@@ -22,35 +22,51 @@ constexpr int64_t kOfLoop = int64_t{1} << 32;
 
 }  // namespace
 
+Result<Replicas::Way> Replicas::way_on(const DistributedModel& distributed) const {
+  const CompiledModel& model = placed_->model();
+  const ir::OpRegistry& registry = placed_->registry();
+  Way way;
+  if (consistency_.kind == config::Consistency::Kind::kAsync) {
+    way.model = {.graph = {}, .targets = model.targets, .chief = {}, .begin = {}, .leave = {}};
+  } else if (consistency_.is_geo()) {
+    way.kind = "geo";
+    SR_ASSIGN_OR_RETURN(
+        CopiesModel made,
+        train_on_copies(model, distributed, std::ranges::max(placed_->worker_lanes()), registry));
+    way.model = std::move(made.replica);
+    way.keep = std::move(made.keep);
+  } else if (consistency_.is_in_step()) {
+    way.kind = consistency_.is_hybrid()    ? "hybrid"
+               : consistency_.has_spares() ? "synchronous with spares"
+                                           : "synchronous";
+    SR_ASSIGN_OR_RETURN(way.model, synchronize(model, distributed, consistency_, registry));
+  } else {
+    way.kind = "bounded";
+    SR_ASSIGN_OR_RETURN(way.model, bound_staleness(model, distributed, registry));
+  }
+  return way;
+}
+
 Result<const std::vector<WorkerSession>*> Replicas::open(const config::Consistency& consistency,
                                                          const std::string& compute_dtype) {
   consistency_ = consistency;
-  if (consistency.kind == config::Consistency::Kind::kAsync) {
-    model_ = {
-        .graph = {}, .targets = placed_->model().targets, .chief = {}, .begin = {}, .leave = {}};
-    SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype));
-    return workers_;
-  }
-  std::string kind = "bounded";
-  if (consistency.is_geo()) {
-    kind = "geo";
-    SR_ASSIGN_OR_RETURN(CopiesModel made, train_on_copies(placed_->model(), placed_->distributed(),
-                                                          std::ranges::max(placed_->worker_lanes()),
-                                                          placed_->registry()));
-    model_ = std::move(made.replica);
-    keep_ = std::move(made.keep);
-  } else if (consistency.is_in_step()) {
-    kind = consistency.is_hybrid()    ? "hybrid"
-           : consistency.has_spares() ? "synchronous with spares"
-                                      : "synchronous";
-    SR_ASSIGN_OR_RETURN(model_, synchronize(placed_->model(), placed_->distributed(), consistency,
-                                            placed_->registry()));
-  } else {
-    SR_ASSIGN_OR_RETURN(
-        model_, bound_staleness(placed_->model(), placed_->distributed(), placed_->registry()));
-  }
-  SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype, model_.graph, kind));
+  compute_dtype_ = compute_dtype;
+  SR_ASSIGN_OR_RETURN(way_, way_on(placed_->distributed()));
+  SR_ASSIGN_OR_RETURN(workers_, placed_->sessions(compute_dtype, graph(), way_.kind));
   return workers_;
+}
+
+Status Replicas::prepare() {
+  SR_ASSIGN_OR_RETURN(prepared_, way_on(placed_->prepared()));
+  return placed_->prepared_sessions(compute_dtype_, prepared_graph(), prepared_.kind).status();
+}
+
+const ir::Graph& Replicas::graph() const {
+  return way_.kind.empty() ? placed_->distributed().graph : way_.model.graph;
+}
+
+const ir::Graph& Replicas::prepared_graph() const {
+  return prepared_.kind.empty() ? placed_->prepared().graph : prepared_.model.graph;
 }
 
 /// That of the first worker that there is.
@@ -58,7 +74,7 @@ const std::shared_ptr<service::Session>& Replicas::first() const {
   return first_of(*workers_).session;
 }
 
-const std::vector<std::string>& Replicas::targets() const { return model_.targets; }
+const std::vector<std::string>& Replicas::targets() const { return way_.model.targets; }
 
 Status Replicas::begin(const std::pair<std::string, Tensor>& rate, LoopGroup* group,
                        task::LoopOptions* loop) {
@@ -73,7 +89,7 @@ Status Replicas::begin_in_step(const std::pair<std::string, Tensor>& rate, LoopG
   SR_RETURN_IF_ERROR(first()
                          ->run({{kReplicas, Tensor::scalar(placed_->replicas())},
                                 {kFirstStep, Tensor::scalar(first_)}},
-                               model_.begin, {}, {.timeout = kDeadline})
+                               way_.model.begin, {}, {.timeout = kDeadline})
                          .status());
   // Of a worker that was lost there is nothing to wait for.
   const int64_t all = placed_->replicas();
@@ -81,12 +97,12 @@ Status Replicas::begin_in_step(const std::pair<std::string, Tensor>& rate, LoopG
   ChiefLoop chief;
   chief.session = first();
   chief.replicas = placed_->replicas();
-  chief.loop.targets = model_.chief;
+  chief.loop.targets = way_.model.chief;
   chief.loop.constants = {rate, {kReplicasToAggregate, Tensor::scalar(quorum)}};
   chief.loop.steps = kStepsOfChief;
   group->set_chief(std::move(chief));
   group->set_leave([this](size_t /*worker*/, size_t /*lane*/, int64_t /*steps*/) {
-    return first()->run({}, model_.leave).status();
+    return first()->run({}, way_.model.leave).status();
   });
   return {};
 }
@@ -103,14 +119,14 @@ Status Replicas::begin_bounded(LoopGroup* group) {
     return first()
         ->run(
             {{kReplica, Tensor::scalar(replica_of(worker, lane))}, {kSteps, Tensor::scalar(steps)}},
-            model_.leave)
+            way_.model.leave)
         .status();
   });
   return first()
       ->run({{kFirstReplica, Tensor::scalar(first_)},
              {kBound, Tensor::scalar(consistency_.bound)},
              {kReplicaNames, Tensor::strings({count}, names)}},
-            model_.begin, {}, {.timeout = kDeadline})
+            way_.model.begin, {}, {.timeout = kDeadline})
       .status();
 }
 
@@ -124,8 +140,8 @@ void Replicas::begin_geo(LoopGroup* group, task::LoopOptions* loop) {
   group->set_leave([this, ended](size_t worker, size_t /*lane*/, int64_t /*steps*/) -> Status {
     const WorkerSession& at = (*workers_)[worker];
     if (++(*ended)[worker] != at.lanes) return {};
-    std::vector<std::string> fetches(model_.leave.begin(), model_.leave.begin() + at.lanes);
-    if (worker == 0) fetches.push_back(keep_);
+    std::vector<std::string> fetches(way_.model.leave.begin(), way_.model.leave.begin() + at.lanes);
+    if (worker == 0) fetches.push_back(way_.keep);
     return at.session->run({{kLoop, Tensor::scalar(first_)}}, fetches, {}, {.timeout = kDeadline})
         .status();
   });
@@ -144,7 +160,7 @@ void Replicas::number(size_t worker, task::LoopOptions* own) const {
 }
 
 Result<int64_t> Replicas::updates() {
-  const auto fetched = first()->run({}, {model_.step}, {}, {.timeout = kDeadline});
+  const auto fetched = first()->run({}, {way_.model.step}, {}, {.timeout = kDeadline});
   SR_RETURN_IF_ERROR(uncancelled(fetched.status()));
   const std::vector<Tensor>& read = *fetched;
   if (read.size() != 1 || read[0].dtype() != DType::kInt64 || read[0].num_elements() != 1) {

@@ -24,6 +24,12 @@ class Replicas {
   /// Sessions that train so, one to each worker. They are the model's.
   Result<const std::vector<WorkerSession>*> open(const config::Consistency& consistency,
                                                  const std::string& compute_dtype);
+  /// After open() and PlacedModel::prepare(): sessions that train so on what is prepared, so that
+  /// open() has them when it is the model.
+  Status prepare();
+  /// What the sessions of open(), and of prepare(), are made of.
+  [[nodiscard]] const ir::Graph& graph() const;
+  [[nodiscard]] const ir::Graph& prepared_graph() const;
   /// What a step runs to update variables. After open().
   [[nodiscard]] const std::vector<std::string>& targets() const;
   /// Before a loop of `group`, that runs `loop`: nothing is left of steps before, whatever became
@@ -37,6 +43,13 @@ class Replicas {
   Result<int64_t> updates();
 
  private:
+  /// How the model trains, with variables in one placement. Value type.
+  struct Way {
+    std::string kind;    ///< Of its sessions.
+    ReplicaModel model;  ///< Its graph is empty where it is that of the placement.
+    std::string keep;    ///< Of CopiesModel.
+  };
+  [[nodiscard]] Result<Way> way_on(const DistributedModel& distributed) const;
   Status begin_in_step(const std::pair<std::string, tensor::Tensor>& rate, LoopGroup* group);
   Status begin_bounded(LoopGroup* group);
   void begin_geo(LoopGroup* group, task::LoopOptions* loop);
@@ -45,8 +58,9 @@ class Replicas {
 
   PlacedModel* const placed_;
   config::Consistency consistency_;
-  ReplicaModel model_;
-  std::string keep_;  // Of CopiesModel.
+  std::string compute_dtype_;
+  Way way_;
+  Way prepared_;
   const std::vector<WorkerSession>* workers_ = nullptr;
   /// The first step of the chief, the first replica, or the number, of a loop. Grows from loop to
   /// loop, of all fits: what a cancelled step still sends is of another time.

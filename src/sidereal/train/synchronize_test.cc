@@ -21,7 +21,9 @@ class Hybrid : public testing::Test {
   Hybrid() { ops::register_all(&registry_); }
 
   Result<ReplicaModel> made_of(const CompiledModel& model) {
-    SR_ASSIGN_OR_RETURN(const DistributedModel spread, distribute(model, {{1, 1}}, registry_));
+    SR_ASSIGN_OR_RETURN(const Placement placement,
+                        first_placement(model, {.ps = 2}, {.parts_per_lane = 1}));
+    SR_ASSIGN_OR_RETURN(const DistributedModel spread, distribute(model, placement, registry_));
     SR_ASSIGN_OR_RETURN(const config::Consistency hybrid, config::parse_consistency("hybrid"));
     return synchronize(model, spread, hybrid, registry_);
   }

@@ -32,9 +32,10 @@ std::array<std::pair<const char*, double>, 6> more_figures(const EvalResult& res
 
 class Trainer::Impl {
  public:
-  Impl(app::Cluster* cluster, CompiledModel model, service::JobOptions job)
+  Impl(app::Cluster* cluster, CompiledModel model, service::JobOptions job,
+       PlacementOptions placement)
       : cluster_(cluster),
-        placed_(cluster, std::move(model), std::move(job)),
+        placed_(cluster, std::move(model), std::move(job), placement),
         model_(placed_.model()) {}
 
   Status start() { return placed_.place(); }
@@ -159,8 +160,9 @@ Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
 Result<std::unique_ptr<Trainer>> Trainer::create(app::Cluster* cluster, CompiledModel model,
-                                                 service::JobOptions job) {
-  auto impl = std::make_unique<Impl>(cluster, std::move(model), std::move(job));
+                                                 service::JobOptions job,
+                                                 PlacementOptions placement) {
+  auto impl = std::make_unique<Impl>(cluster, std::move(model), std::move(job), placement);
   SR_RETURN_IF_ERROR(impl->start());
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }

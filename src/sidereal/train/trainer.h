@@ -19,6 +19,7 @@
 #include "sidereal/service/job.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/model.h"
+#include "sidereal/train/placement.h"
 
 namespace sidereal::train {
 
@@ -212,11 +213,13 @@ struct FitResult {
 /// Thread: core-local (blocking calls). Borrows the cluster.
 class Trainer {
  public:
-  /// Reaches every task, places the variables and gives them their first values. It is the job of
-  /// that name on the cluster, as long as it lives; "": of a name of its own. kAlreadyExists when
-  /// that job runs. One that takes it over ends the calls of this one, with kFailedPrecondition.
+  /// Reaches every worker and the parameter servers that `placement` begins on, places the
+  /// variables and gives them their first values. It is the job of that name on the cluster, as
+  /// long as it lives; "": of a name of its own. kAlreadyExists when that job runs. One that takes
+  /// it over ends the calls of this one, with kFailedPrecondition.
   static Result<std::unique_ptr<Trainer>> create(app::Cluster* cluster, CompiledModel model,
-                                                 service::JobOptions job = {});
+                                                 service::JobOptions job = {},
+                                                 PlacementOptions placement = {});
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sidereal/base/status.h"
+#include "sidereal/train/model.h"
+
+/// Which parameter server has which variable of a model. Pure functions.
+namespace sidereal::train {
+
+/// How a model is spread when it is first placed. Value type.
+struct PlacementOptions {
+  /// Parts of a table for each lane of each parameter server of the cluster: parts are what moves
+  /// from one to another. They never change after.
+  int64_t parts_per_lane = 4;
+  /// Parameter servers that the model begins on, the first ones; 0: all of the cluster. The others
+  /// need not be there before the model is told to be on them.
+  int64_t start_ps = 0;
+};
+
+/// The parameter servers of a cluster. Value type.
+struct Topology {
+  int ps = 0;
+  int lanes = 1;  ///< Of the one that has most.
+};
+
+/// Which tasks of the job ps the variables of a model are on. Value type.
+struct Placement {
+  Topology topology;    ///< As the model was first placed.
+  std::vector<int> ps;  ///< What it is spread over, sorted; 0, which has what it has once, is one.
+  /// By name of a variable the task of each of its parts; one that is no table has one part.
+  std::map<std::string, std::vector<int>> tasks;
+
+  friend bool operator==(const Placement& a, const Placement& b) {
+    return a.ps == b.ps && a.tasks == b.tasks;
+  }
+};
+
+/// A part of a variable, with its slots, that is elsewhere in another placement. Value type.
+struct PartMove {
+  std::string variable;
+  int64_t part = 0;
+  int from = 0;
+  int to = 0;
+  int64_t bytes = 0;
+};
+
+/// "NAME/part_3", what the cluster calls a part of a table.
+std::string part_name(const std::string& table, int64_t part);
+
+/// Tables in parts, round robin, so that lanes have as many; the others whole, the largest first on
+/// the task that has least. kInvalidArgument for options that cannot be; kFailedPrecondition
+/// without a parameter server.
+Result<Placement> first_placement(const CompiledModel& model, const Topology& topology,
+                                  const PlacementOptions& options = {});
+
+/// The following move as few bytes as there must be for bytes to be as even as parts allow, each
+/// table by itself. All say what to do instead of what they refuse: kInvalidArgument for a task
+/// that the cluster has not, kFailedPrecondition for others. What changes nothing is as it was.
+
+/// On the first `ps` tasks of the cluster.
+Result<Placement> scaled(const CompiledModel& model, const Placement& now, int64_t ps);
+/// On all that it is on but for task `ps`.
+Result<Placement> drained(const CompiledModel& model, const Placement& now, int64_t ps);
+/// On the same tasks, more evenly. `loads`: what each task of the cluster has had to do, of any
+/// unit; a part is taken to have its share of its task's, by its bytes. Empty, or all 0: bytes
+/// count. A difference that is small is left.
+Result<Placement> rebalanced(const CompiledModel& model, const Placement& now,
+                             const std::vector<double>& loads);
+
+/// What is elsewhere in `next`.
+std::vector<PartMove> moves_between(const CompiledModel& model, const Placement& now,
+                                    const Placement& next);
+
+}  // namespace sidereal::train
