@@ -56,6 +56,11 @@ const Node* handle_maker(const Graph& graph, Output value) {
   return makes_handle(made.op) ? &made : nullptr;
 }
 
+/// Whether an op goes to the lanes of its variables by itself, so that it holds none together.
+bool goes_to_lanes(std::string_view op) {
+  return op == "SaveVariables" || op == "RestoreVariables";
+}
+
 /// Nodes of a graph that must be on one lane.
 class Groups {
  public:
@@ -65,7 +70,7 @@ class Groups {
 
   void join_neighbours() {
     for (const Node& node : graph_.nodes()) {
-      if (ir::runs_functions(node.op)) continue;
+      if (ir::runs_functions(node.op) || goes_to_lanes(node.op)) continue;
       for (const Output& input : node.inputs) {
         const Node& from = graph_.node(input.node);
         if (from.device != node.device || ir::runs_functions(from.op)) continue;
@@ -127,7 +132,7 @@ int lane_of(std::string_view name) { return split_number(name, kLane).second; }
 LeadingNames leading_names(const Graph& graph) {
   LeadingNames out;
   for (const Node& node : graph.nodes()) {
-    if (ir::runs_functions(node.op)) continue;
+    if (ir::runs_functions(node.op) || goes_to_lanes(node.op)) continue;
     std::vector<std::string> names;
     for (const Output& input : node.inputs) {
       const Node* const from = handle_maker(graph, input);

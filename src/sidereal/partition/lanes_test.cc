@@ -219,5 +219,32 @@ TEST(AssignLanes, slots_alone_are_where_their_weights_are) {
   EXPECT_EQ(lanes.size(), 4U);
 }
 
+// Or saving would put all that a task has on one lane, of every step.
+TEST(AssignLanes, what_saves_variables_holds_none_together) {
+  PsGraph g;
+  const Output text =
+      g.add(kPs, "Const", {}, {{"value", Tensor::strings(Shape(), std::vector<std::string>{"x"})}});
+  std::vector<Output> handles;
+  std::vector<Output> saved = {text, text};
+  std::vector<std::string> names;
+  for (int i = 0; i < 20; ++i) {
+    names.push_back("w" + std::to_string(i));
+    handles.push_back(g.variable(names.back(), {4}));
+    saved.push_back(handles.back());
+  }
+  g.add(kPs, "SaveVariables", saved,
+        {{"names", names},
+         {"slices", std::vector<std::string>(20)},
+         {"shard", int64_t{0}},
+         {"shards", int64_t{1}}});
+  const LeadingNames leading = leading_names(g.graph_);
+  EXPECT_TRUE(leading.empty());
+  const auto four = [](const std::string&) { return DeviceLanes{.lanes = 4}; };
+  assign_lanes(&g.graph_, four, leading);
+  std::set<int> lanes;
+  for (const Output& handle : handles) lanes.insert(g.lane(handle));
+  EXPECT_EQ(lanes.size(), 4U);
+}
+
 }  // namespace
 }  // namespace sidereal::partition

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <future>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "sidereal/base/part_name.h"
@@ -29,6 +31,15 @@ constexpr milliseconds kTell{50};
 /// From one cut to the next: the last one is waited for while nothing is trained.
 constexpr milliseconds kCut{2};
 constexpr milliseconds kTakeMax{600'000};
+
+/// The variable that a slot is of, "w" of "w/Adagrad", where it is one of `names`: steps are
+/// planned for the lane of that.
+std::string_view leader_of(std::string_view name, const std::set<std::string_view>& names) {
+  for (size_t at = name.find('/'); at != std::string_view::npos; at = name.find('/', at + 1)) {
+    if (names.contains(name.substr(0, at))) return name.substr(0, at);
+  }
+  return name;
+}
 
 /// What a follower of a move comes back from by itself.
 bool goes_on(const Status& status) {
@@ -193,9 +204,10 @@ Status MoveStream::adopt(std::vector<Replica::Taken> values) {
     if (its.ok()) tasks = std::max<int>(1, static_cast<int>(its->size()));
   }
   std::vector<std::string> names;
+  for (const Replica::Taken& one : values) names.push_back(one.name);
+  const std::set<std::string_view> all(names.begin(), names.end());
   for (Replica::Taken& one : values) {
-    one.lane = base::lane_of_name(one.name, task.lanes(), tasks);
-    names.push_back(one.name);
+    one.lane = base::lane_of_name(leader_of(one.name, all), task.lanes(), tasks);
   }
   const auto adopted = std::make_shared<std::promise<Status>>();
   std::future<Status> end = adopted->get_future();
