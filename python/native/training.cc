@@ -340,6 +340,7 @@ void bind_results(nb::module_& m) {
       .def_ro("best_epoch", &train::FitResult::best_epoch)
       .def_ro("workers_lost", &train::FitResult::workers_lost)
       .def_ro("rows_twice_max", &train::FitResult::rows_twice_max)
+      .def_ro("moves", &train::FitResult::moves)
       .def_ro("restored_best", &train::FitResult::restored_best)
       .def_ro("checkpoints", &train::FitResult::checkpoints)
       .def_ro("tasks", &train::FitResult::tasks)

@@ -815,6 +815,9 @@ class FitResult:
     def rows_twice_max(self) -> int:
         """Rows at most that were trained twice for that."""
     @property
+    def moves(self) -> int:
+        """Commands by which parts went to other parameter servers."""
+    @property
     def checkpoints(self) -> CheckpointReport: ...
     @property
     def tasks(self) -> list[TaskStats]: ...

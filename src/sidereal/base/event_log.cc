@@ -92,13 +92,21 @@ constexpr std::array kKinds = {
     EventKind{Event::kTaskDeposed, "task_deposed", "task by standby",
               "A later start of a task was given its copy: this one refuses everything, and ends.",
               LogLevel::kError, "a later start of the task has taken its place, and this one ends"},
+    EventKind{Event::kMoveBegun, "move_begun", "job command parts bytes ps",
+              "Parts of a model's variables begin to move, so that it is on so many ps.", kInfo,
+              ""},
+    EventKind{Event::kMoveDone, "move_done", "job command parts bytes ps seconds paused_s",
+              "Parts have moved; training stood still for paused_s of these seconds.", kInfo, ""},
+    EventKind{Event::kMoveFailed, "move_failed", "job command why",
+              "A command to move parts was refused or cancelled, or failed: all is as before.",
+              kWarning, ""},
 };
 
 constexpr bool are_in_order() {
   for (size_t i = 0; i < kKinds.size(); ++i) {
     if (static_cast<size_t>(kKinds[i].event) != i) return false;
   }
-  return kKinds.size() == static_cast<size_t>(Event::kTaskDeposed) + 1;
+  return kKinds.size() == static_cast<size_t>(Event::kMoveFailed) + 1;
 }
 static_assert(are_in_order());
 

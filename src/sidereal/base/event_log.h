@@ -47,6 +47,9 @@ enum class Event : uint8_t {
   kStandbyLost,
   kStandbyTaken,
   kTaskDeposed,
+  kMoveBegun,
+  kMoveDone,
+  kMoveFailed,
 };
 
 /// The row of an event in the one table of them. Value type.

@@ -106,6 +106,7 @@ std::string to_json(const TrainingJob& job, const TrainingOutcome& outcome) {
                {"best_epoch", fit.best_epoch},
                {"restored_best", fit.restored_best},
                {"workers_lost", fit.workers_lost},
+               {"moves", fit.moves},
                {"rows_twice_max", fit.rows_twice_max},
                {"loss", fit.steps > 0 ? number(fit.loss) : Json(nullptr)}};
   if (!outcome.error.ok()) {

@@ -13,6 +13,7 @@
 #include "sidereal/app/cluster.h"
 #include "sidereal/base/status.h"
 #include "sidereal/ir/schema.h"
+#include "sidereal/service/job_commands.h"
 #include "sidereal/service/job_lease.h"
 #include "sidereal/service/status_client.h"
 #include "sidereal/tensor/tensor.h"
@@ -93,6 +94,8 @@ class PlacedModel {
 
   [[nodiscard]] const Placement& placement() const { return now_.placement; }
   [[nodiscard]] const std::string& job_name() const { return job_.name; }
+  /// Where the job hears of commands; nullptr without a lease.
+  service::JobCommands* commands() { return lease_ == nullptr ? nullptr : lease_->commands(); }
   /// By which tasks know the state of the model.
   [[nodiscard]] const std::string& state_group() const { return state_group_; }
   [[nodiscard]] app::Cluster* cluster() const { return cluster_; }

@@ -17,6 +17,7 @@
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/quality.h"
 #include "sidereal/service/job.h"
+#include "sidereal/service/job_commands.h"
 #include "sidereal/tensor/tensor.h"
 #include "sidereal/train/model.h"
 #include "sidereal/train/placement.h"
@@ -164,6 +165,9 @@ struct FitOptions {
   std::function<void(int64_t epoch, const EvalResult&)> on_validation = nullptr;
   /// Gets the mean loss of the steps of an epoch, which counts from 1, as they were made.
   std::function<void(int64_t epoch, double loss)> on_training_loss = nullptr;
+  /// Where it hears to which parameter servers parts of the model are to move while it trains.
+  /// nullptr: from the cluster, where people tell the job.
+  std::shared_ptr<service::JobCommands> commands = nullptr;
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;
@@ -200,6 +204,7 @@ struct FitResult {
   bool restored_best = false;  ///< The weights are those of that epoch, and not of the last one.
   int64_t workers_lost = 0;    ///< That the fit went on without; each time that one was lost.
   int64_t rows_twice_max = 0;  ///< Rows at most that were trained twice for that.
+  int64_t moves = 0;           ///< Commands by which parts went to other parameter servers.
   CheckpointReport checkpoints;
   std::vector<TaskStats> tasks;
   /// What was traced, elements of Chrome's trace format by lane; exec::chrome_file() makes a file

@@ -42,7 +42,18 @@ TrainingRun::TrainingRun(app::Cluster* cluster, PlacedModel* placed, Replicas* r
       options_(fit->options),
       model_(placed->model()),
       group_(fit->group),
-      result_(fit->result) {}
+      result_(fit->result),
+      resharding_({.placed = placed,
+                   .replicas = replicas,
+                   .commands =
+                       [fit, placed] {
+                         service::JobCommands* const own = fit->options.commands.get();
+                         return own != nullptr ? own : placed->commands();
+                       },
+                   .tell = [fit](const std::string& text) { fit->tell(text); },
+                   // What is being written is read through sessions that would go.
+                   .may_drain = [this] { return saver_ == nullptr || !saver_->is_saving(); },
+                   .moves = &fit->result.moves}) {}
 
 Status TrainingRun::run() {
   SR_RETURN_IF_ERROR(open());
@@ -77,9 +88,10 @@ Status TrainingRun::run() {
 
 Status TrainingRun::open() {
   SR_RETURN_IF_ERROR(open_sessions());
-  if (options_.continues) {
-    group_.set_drains([placed = placed_] { return placed->has_found_workers(); });
-  }
+  group_.set_drains([this] {
+    if (resharding_.look(group_.first_step())) return true;
+    return options_.continues && !resharding_.is_busy() && placed_->has_found_workers();
+  });
   loop_ = training_loop();
   SR_RETURN_IF_ERROR(open_checkpoints());
   result_.validation = before_.validation;
@@ -193,6 +205,7 @@ task::LoopOptions TrainingRun::training_loop() const {
 Status TrainingRun::train_below(int64_t end, const std::pair<std::string, Tensor>& rate) {
   while (schedule_.first_epoch(end) < end && steps_left() != 0) {
     take_in_workers();
+    SR_RETURN_IF_ERROR(take_moved_parts());
     rows_untold_ = 0;
     Status ran = replicas_->begin(rate, &group_, &loop_);
     if (ran.ok()) ran = run_loops(end, steps_at_once());
@@ -305,6 +318,7 @@ Status TrainingRun::restore_best() {
 /// After a failure: Ok when tasks were lost, and the training goes on from where variables are;
 /// else why the run ends.
 Status TrainingRun::go_on(const Status& failure) {
+  resharding_.abandon(failure);
   if (!options_.may_go_on() || !is_loss(failure)) return failure;
   // Copies have learned what a lane that is stopped does not send.
   if (fit_->consistency.is_geo()) return failure;
@@ -347,11 +361,20 @@ Status TrainingRun::go_on(const Status& failure) {
 
 /// Workers that were lost and are there again train from now on: loops end early for them.
 void TrainingRun::take_in_workers() {
-  if (!options_.continues || !placed_->has_found_workers()) return;
+  if (!options_.continues || resharding_.is_busy() || !placed_->has_found_workers()) return;
   if (saver_ != nullptr) saver_->settle();
   // One that is lost just now is found out by the loops.
   const Status joined = placed_->join_again(milliseconds(0), /*may_miss=*/true, options_.cancelled);
   if (joined.ok() && deal_again().ok()) fit_->found_workers(placed_->workers());
+}
+
+/// Parts of the model that are about to move do so now that no loop runs.
+Status TrainingRun::take_moved_parts() {
+  if (!resharding_.is_due()) return {};
+  if (saver_ != nullptr) saver_->settle();
+  if (!resharding_.take_over()) return {};
+  if (saver_ != nullptr) saver_->begin_anew();
+  return open_sessions();
 }
 
 /// What is left of the data goes to the workers that there are.

@@ -17,13 +17,15 @@
 #include "sidereal/train/fit.h"
 #include "sidereal/train/placed_model.h"
 #include "sidereal/train/replicas.h"
+#include "sidereal/train/resharding.h"
 
 namespace sidereal::train {
 
 /// A fit from where it is, at its begin or at a checkpoint, to its end, or until something is lost
 /// that it cannot go on without. Workers that are lost, with FitOptions::continues, are none of
 /// that: all loops end, what they have not read is dealt to the workers that are left, and loops
-/// begin again, with the variables as they are. Internal to train.
+/// begin again, with the variables as they are. So do they when parts of the model move to other
+/// parameter servers. Internal to train.
 /// Thread: core-local (blocking calls). Borrows what it is made with.
 class TrainingRun {
  public:
@@ -51,6 +53,7 @@ class TrainingRun {
 
   Status go_on(const Status& failure);
   void take_in_workers();
+  Status take_moved_parts();
   Status deal_again();
   [[nodiscard]] int64_t rows_untold() const;
 
@@ -80,6 +83,7 @@ class TrainingRun {
   int64_t rows_untold_ = 0;  // Of the loops that ended last: trained, perhaps, and not told of.
   int64_t lost_at_steps_ = -1;
   int64_t losses_in_a_row_ = 0;  // Of tasks, without a step between them.
+  Resharding resharding_;
 };
 
 }  // namespace sidereal::train

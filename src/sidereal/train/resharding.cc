@@ -1,0 +1,334 @@
+#include "sidereal/train/resharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "sidereal/base/event_log.h"
+#include "sidereal/base/log.h"
+#include "sidereal/base/strings.h"
+#include "sidereal/cluster/task_name.h"
+#include "sidereal/ir/builder.h"
+#include "sidereal/ir/graph.h"
+#include "sidereal/security/credentials.h"
+
+namespace sidereal::train {
+
+using service::JobCommand;
+using service::MovedVariables;
+
+namespace {
+
+/// For the last changes, which are few: what is there follows what was there.
+constexpr std::chrono::milliseconds kTakeDeadline(60'000);
+
+const char* plural(size_t count) { return count == 1 ? "" : "s"; }
+
+/// What a cluster calls a part of a variable, and the slots of it.
+std::vector<std::string> names_of(const ModelVariable& variable, int64_t part) {
+  const std::string& name = variable.name;
+  const std::string here = variable.options.is_table ? part_name(name, part) : name;
+  std::vector<std::string> out = {here};
+  for (const SlotVariable& slot : variable.slots)
+    out.push_back(here + slot.name.substr(name.size()));
+  return out;
+}
+
+/// Variables by the task that they go to and the one that they are on.
+using Routes = std::map<int, std::map<int, std::vector<std::string>>>;
+
+Routes routes_of(const CompiledModel& model, const std::vector<PartMove>& moves) {
+  Routes out;
+  for (const PartMove& move : moves) {
+    const ModelVariable* const variable = model.find_variable(move.variable);
+    std::vector<std::string>& names = out[move.to][move.from];
+    for (std::string& name : names_of(*variable, move.part)) names.push_back(std::move(name));
+  }
+  return out;
+}
+
+/// A graph that destroys what nodes of another one name, and what it fetches. Value type.
+struct Forgetting {
+  ir::Graph graph;
+  std::vector<std::string> fetches;
+};
+
+/// By device: destroys what nodes of graphs of `used` name there, where those of `other`, in their
+/// order, have the same elsewhere.
+std::map<std::string, Forgetting> forgetting(const std::vector<ir::Graph>& used,
+                                             const std::vector<ir::Graph>& other,
+                                             const ir::OpRegistry& registry) {
+  std::map<std::string, Forgetting> out;
+  for (size_t i = 0; i < used.size(); ++i) {
+    for (const ir::Node& node : used[i].nodes()) {
+      // What is of a worker is no part.
+      if (!node.attrs.contains("shared_name") || !is_ps(node.device)) continue;
+      const ir::Node* const now = other[i].find(node.name);
+      if (now == nullptr || now->device == node.device) continue;
+      Forgetting& here = out[node.device];
+      if (here.graph.find(node.name) != nullptr) continue;
+      ir::Node copy = node;
+      copy.control_inputs.clear();
+      const ir::NodeId handle = here.graph.append(std::move(copy));
+      ir::Builder builder(&here.graph, &registry);
+      const ir::Output made =
+          builder.add("DestroyResource", {{handle, 0}}, {}, "forget/" + node.name);
+      if (!made.valid()) continue;
+      here.graph.mutable_node(made.node).device = node.device;
+      here.fetches.push_back(here.graph.output_name(made));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Resharding::~Resharding() {
+  abandon(base::cancelled("the training ended before the parts had moved"));
+}
+
+bool Resharding::look(const std::optional<Clock::time_point>& first_step) {
+  switch (stage_) {
+    case Stage::kIdle:
+      asked_ = context_.commands();
+      if (asked_ == nullptr) return false;
+      if (const std::optional<JobCommand> command = asked_->next()) begin(*command);
+      return false;
+    case Stage::kCopying:
+      return look_at_copies();
+    case Stage::kDue:
+      return true;
+    case Stage::kMoved:
+      if (first_step) end_moved(*first_step);
+      return false;
+  }
+  return false;
+}
+
+void Resharding::begin(const JobCommand& command) {
+  command_ = service::to_string(command);
+  began_ = Clock::now();
+  Result<Placement> next = plan(command);
+  if (next.ok() && *next == context_.placed->placement()) {
+    const size_t ps = next->ps.size();
+    end({}, fmt::format("nothing is to be moved: the model is on {} parameter "
+                        "server{}, evenly",
+                        ps, plural(ps)));
+    return;
+  }
+  // From here on abandon() ends it.
+  stage_ = Stage::kCopying;
+  const Status begun = next.ok() ? copy(*std::move(next)) : next.status();
+  if (!begun.ok()) abandon(begun);
+}
+
+Result<Placement> Resharding::plan(const JobCommand& command) {
+  const CompiledModel& model = context_.placed->model();
+  const Placement& now = context_.placed->placement();
+  switch (command.kind) {
+    case JobCommand::Kind::kScale:
+      return scaled(model, now, command.ps);
+    case JobCommand::Kind::kDrain:
+      return drained(model, now, command.ps);
+    case JobCommand::Kind::kRebalance:
+      return rebalanced(model, now, loads());
+  }
+  return base::invalid_argument("this command is not known here");
+}
+
+/// By task, seconds that lanes of parameter servers have run instructions, for all jobs that they
+/// serve; empty when one does not say it.
+std::vector<double> Resharding::work() {
+  const auto stats = context_.placed->ps_stats();
+  const std::vector<int>& ps = context_.placed->placement().ps;
+  if (!stats.ok() || stats->size() != ps.size()) return {};
+  std::vector<double> out(static_cast<size_t>(context_.placed->placement().topology.ps));
+  for (size_t i = 0; i < ps.size(); ++i) out[static_cast<size_t>(ps[i])] = (*stats)[i].compute_s;
+  return out;
+}
+
+/// The same, since parts were last moved.
+std::vector<double> Resharding::loads() {
+  std::vector<double> out = work();
+  for (size_t i = 0; i < std::min(out.size(), loads_before_.size()); ++i) {
+    out[i] = std::max(0.0, out[i] - loads_before_[i]);
+  }
+  return out;
+}
+
+Status Resharding::copy(Placement next) {
+  PlacedModel* const placed = context_.placed;
+  ps_before_ = placed->placement().ps.size();
+  const std::vector<PartMove> moves = moves_between(placed->model(), placed->placement(), next);
+  const size_t ps = next.ps.size();
+  bytes_ = 0;
+  parts_ = static_cast<int64_t>(moves.size());
+  for (const PartMove& move : moves) bytes_ += move.bytes;
+  base::emit({}, base::Event::kMoveBegun,
+             {{"job", placed->job_name()},
+              {"command", command_},
+              {"parts", parts_},
+              {"bytes", bytes_},
+              {"ps", ps}});
+  SR_RETURN_IF_ERROR(placed->prepare(std::move(next)));
+  SR_RETURN_IF_ERROR(context_.replicas->prepare());
+  const cluster::ClusterSpec& spec = placed->cluster()->spec();
+  SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
+                      security::Credentials::create(placed->cluster()->security()));
+  const auto address = [&](int task) -> Result<service::FollowedAddress> {
+    SR_ASSIGN_OR_RETURN(const std::string at, spec.task_address("ps", task));
+    return service::FollowedAddress{.task = cluster::task_name("ps", task), .address = at};
+  };
+  for (const auto& [to, sources] : routes_of(placed->model(), moves)) {
+    SR_ASSIGN_OR_RETURN(const service::FollowedAddress target, address(to));
+    std::vector<MovedVariables> from;
+    for (const auto& [task, names] : sources) {
+      SR_ASSIGN_OR_RETURN(const service::FollowedAddress source, address(task));
+      from.push_back({.from = source, .names = names});
+    }
+    SR_ASSIGN_OR_RETURN(
+        moves_.emplace_back(),
+        service::VariableMove::begin(target, placed->state_group(), from, credentials));
+  }
+  return {};
+}
+
+/// Whether loops are to be drained.
+bool Resharding::look_at_copies() {
+  if (is_cancelled()) {
+    abandon(base::cancelled("it was cancelled"));
+    return false;
+  }
+  service::JobCommandProgress all{.bytes = 0, .bytes_all = bytes_};
+  bool are_current = true;
+  for (const std::unique_ptr<service::VariableMove>& move : moves_) {
+    const Result<service::MoveProgress> progress = move->progress();
+    if (!progress.ok()) {
+      abandon(progress.status());
+      return false;
+    }
+    all.bytes += progress->bytes;
+    are_current = are_current && progress->is_current;
+  }
+  if (asked_ == context_.commands()) asked_->tell(all);
+  if (!are_current || !context_.may_drain()) return false;
+  stage_ = Stage::kDue;
+  due_ = Clock::now();
+  return true;
+}
+
+/// What asked for it may have gone: then it goes on, and is told to none.
+bool Resharding::is_cancelled() { return asked_ == context_.commands() && asked_->is_cancelled(); }
+
+void Resharding::end(const Status& status, const std::string& text) {
+  if (asked_ == context_.commands()) asked_->end(status, text);
+}
+
+bool Resharding::take_over() {
+  if (is_cancelled()) {
+    abandon(base::cancelled("it was cancelled"));
+    return false;
+  }
+  if (const Status taken = take_all(); !taken.ok()) {
+    abandon(taken);
+    return false;
+  }
+  left_ = used_now();
+  taken_ = used_then();
+  context_.placed->take_prepared();
+  moves_.clear();
+  stage_ = Stage::kMoved;
+  ++*context_.moves;
+  return true;
+}
+
+/// Has all targets take over, at the same time, and keep what they have. After an error none has
+/// anything.
+Status Resharding::take_all() {
+  std::vector<Status> taken(moves_.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < moves_.size(); ++i) {
+    threads.emplace_back([&, i] { taken[i] = moves_[i]->take(kTakeDeadline); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& one : taken) SR_RETURN_IF_ERROR(one);
+  for (size_t i = 0; i < moves_.size(); ++i) {
+    const Status kept = moves_[i]->commit();
+    if (kept.ok()) continue;
+    // Those before would stay beside the ones that are used.
+    if (i > 0) forget(used_then(), used_now());
+    return kept;
+  }
+  return {};
+}
+
+/// What names all that the model has on parameter servers, now and as it is prepared: its own, and
+/// what replicas keep beside it.
+std::vector<ir::Graph> Resharding::used_now() const {
+  return {context_.placed->distributed().graph, context_.replicas->graph()};
+}
+std::vector<ir::Graph> Resharding::used_then() const {
+  return {context_.placed->prepared().graph, context_.replicas->prepared_graph()};
+}
+
+/// Destroys what graphs of `used` name where those of `other` have it elsewhere. What cannot be
+/// destroyed takes memory only, and goes with the model.
+void Resharding::forget(const std::vector<ir::Graph>& used, const std::vector<ir::Graph>& other) {
+  for (const auto& [device, one] : forgetting(used, other, context_.placed->registry())) {
+    const Status forgotten = context_.placed->run_once(one.graph, one.fetches);
+    if (forgotten.ok()) continue;
+    base::log_warning("{} keeps copies of parts that are elsewhere until the model goes: {}",
+                      device, base::message_of(forgotten));
+  }
+}
+
+/// Loops have been going on since `going`.
+void Resharding::end_moved(Clock::time_point going) {
+  stage_ = Stage::kIdle;
+  // Not while training waits.
+  forget(std::exchange(left_, {}), std::exchange(taken_, {}));
+  loads_before_ = work();
+  const std::chrono::duration<double> paused = going - due_;
+  const std::chrono::duration<double> lasted = going - began_;
+  const size_t ps = context_.placed->placement().ps.size();
+  std::string where = fmt::format("from {} to {} parameter server{}", ps_before_, ps, plural(ps));
+  if (ps == ps_before_) where = fmt::format("among {} parameter server{}", ps, plural(ps));
+  const std::string text = fmt::format(
+      "moved {} part{}, {}, {} in {:.1f} s; training stood still for {:.2f} s", parts_,
+      plural(static_cast<size_t>(parts_)), base::human_bytes(static_cast<double>(bytes_)), where,
+      lasted.count(), paused.count());
+  base::emit({}, base::Event::kMoveDone,
+             {{"job", context_.placed->job_name()},
+              {"command", command_},
+              {"parts", parts_},
+              {"bytes", bytes_},
+              {"ps", ps},
+              {"seconds", lasted},
+              {"paused_s", paused}});
+  context_.tell(text);
+  end({}, text);
+}
+
+void Resharding::abandon(const Status& why) {
+  if (stage_ == Stage::kIdle) return;
+  if (stage_ == Stage::kMoved) {
+    // That is behind it.
+    end_moved(Clock::now());
+    return;
+  }
+  stage_ = Stage::kIdle;
+  moves_.clear();
+  context_.placed->drop_prepared();
+  base::emit({}, base::Event::kMoveFailed,
+             {{"job", context_.placed->job_name()},
+              {"command", command_},
+              {"why", base::message_of(why)}});
+  context_.tell(fmt::format("{} was not carried out, and training goes on as before: {}", command_,
+                            base::message_of(why)));
+  end(why, "");
+}
+
+}  // namespace sidereal::train
