@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ Clusters = Callable[..., sr.LocalCluster]
 
 #: For a command that is given again when a fit has ended before it.
 LONG_S = 120
+#: So many that a fit has not ended before a command and a loss.
+EPOCHS = 60
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -100,3 +103,39 @@ def test_a_server_that_is_gone_is_named_and_training_goes_on(
     counts = model.get_variable("counter/embeddings").ravel()
     assert counts.tolist() == [float(epochs)] * ROWS
     assert "training goes on as before" in capfd.readouterr().err
+
+
+def test_one_that_was_left_may_end(clusters: Clusters) -> None:
+    cluster = clusters(ps=2, workers=1)
+    model = counting_model()
+    epochs, moves = train_through(model, cluster, Commands("drain ps:1"))
+    os.kill(tasks_of(os.getpid())["ps 1"], signal.SIGKILL)
+    data = {"row": np.arange(ROWS)[:, None], "one": np.zeros((ROWS, 1), np.float32)}
+    model.fit(data, cluster=cluster, epochs=5, batch_size=7, verbose=False)
+    counts = model.get_variable("counter/embeddings").ravel()
+    assert (moves, counts.tolist()) == (1, [float(epochs + 5)] * ROWS)
+
+
+def test_one_that_parts_went_to_is_lost_and_comes_back(clusters: Clusters, tmp_path: Path) -> None:
+    cluster = clusters(ps=3, workers=1, on_ps_loss="restore")
+    model = counting_model()
+    commands = Commands("scale --ps 3")
+    killed: list[int] = []
+
+    def on_progress(progress: sr.Progress) -> None:
+        if progress.steps > 0 and commands.ident is None:
+            commands.start()
+        if commands.said and not killed:
+            killed.append(tasks_of(os.getpid())["ps 2"])
+            os.kill(killed[0], signal.SIGKILL)
+
+    data = {"row": np.arange(ROWS)[:, None], "one": np.zeros((ROWS, 1), np.float32)}
+    result = model.fit(
+        data, cluster=cluster, epochs=EPOCHS, batch_size=7, verbose=False, start_ps=2,
+        checkpoint_dir=tmp_path, save_every="500steps", on_ps_loss="restore",
+        on_progress=on_progress,
+    )  # fmt: skip
+    commands.join()
+    assert (result.moves, result.checkpoints.recoveries, len(killed)) == (1, 1, 1), commands.said
+    counts = model.get_variable("counter/embeddings").ravel()
+    assert counts.tolist() == [float(EPOCHS)] * ROWS
