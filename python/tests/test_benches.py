@@ -237,6 +237,15 @@ def test_the_bench_of_followers_finds_what_was_pushed(tmp_path: Path) -> None:
     assert all(row["ours"] > 0 for row in rows)
 
 
+def test_the_bench_of_moves_finds_no_error_and_no_trace(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "reshard", "--only", "star_server", has_plot=False)
+    found = {row["case"].partition(": ")[2]: row["ours"] for row in rows}
+    assert found["errors"] == 0
+    assert found["ps 2 is empty when it was left"] == 1
+    assert found["moved"] > 0
+    assert found["of 3 commands cancelled at random, left a trace or failed"] == 0
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None,
     reason="PyTorch is not installed; run ./dev setup --peers",
