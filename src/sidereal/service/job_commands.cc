@@ -39,7 +39,8 @@ class HearCall final : public ClientStream<v1::HearCommandsRequest, v1::HearComm
     request.set_lease(lease);
     write(std::move(request));
   }
-  void stop() { hang_up(); }
+  /// After what was said before has been written.
+  void stop() { close(); }
 
   std::optional<JobCommand> next() {
     const std::lock_guard lock(state_mutex_);
