@@ -96,6 +96,10 @@ class PlacedModel {
   [[nodiscard]] const std::string& job_name() const { return job_.name; }
   /// Where the job hears of commands; nullptr without a lease.
   service::JobCommands* commands() { return lease_ == nullptr ? nullptr : lease_->commands(); }
+  /// Nothing trains it any more: who gives a command is told so.
+  void hear_no_commands() {
+    if (lease_ != nullptr) lease_->hear_no_commands();
+  }
   /// By which tasks know the state of the model.
   [[nodiscard]] const std::string& state_group() const { return state_group_; }
   [[nodiscard]] app::Cluster* cluster() const { return cluster_; }

@@ -65,6 +65,7 @@ class Trainer::Impl {
       status = TrainingRun(cluster_, &placed_, &replicas_, &fit).run();
       is_trained_ = is_trained_ || fit.is_begun;
     } while (!status.ok() && (status = recover(std::move(status), &fit)).ok());
+    placed_.hear_no_commands();
     if (!status.ok()) return explained(status);
     FitResult result = fit.end();
     if (fit.rows() == 0) return no_rows(data, "train on");
