@@ -143,15 +143,20 @@ std::vector<std::weak_ptr<Variable>> ChangeLog::let_go(const Owner& owner) {
   return out;
 }
 
-LogPosition ChangeLog::cut() {
+LogPosition ChangeLog::cut() { return cut(/*is_read=*/true); }
+
+void ChangeLog::skip() { static_cast<void>(cut(/*is_read=*/false)); }
+
+LogPosition ChangeLog::cut(bool is_read) {
   if (manager_ == nullptr) return end();
   EntryWriter to({.lane = lane(),
                   .to = {.incarnation = group_->incarnation(), .cut = cut_ + 1},
                   .from = cut_});
-  bool fits = true;
+  // Without an entry readers take a snapshot.
+  bool fits = is_read || pending_.empty();
   for (const size_t i : std::exchange(pending_, {})) {
     Source& source = sources_[i];
-    // An entry that is too large is not even copied: readers take a snapshot then.
+    // An entry that is too large is not even copied.
     fits = fits && write(&source, &to);
     if (source.is_gone || source.variable.expired()) {
       source = {};

@@ -69,6 +69,9 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   /// Ends an entry, if anything has changed since the last cut; the cut that this is. To be called
   /// between two steps.
   LogPosition cut();
+  /// As cut(), where nothing reads the log: what has changed since the last one, which may be much,
+  /// is in no entry, and readers that come back take a snapshot.
+  void skip();
   /// Behind the last cut.
   [[nodiscard]] LogPosition end() const;
   /// Grows with each change that is noted: who compares it knows whether there was one.
@@ -137,6 +140,7 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
 
   void pend(size_t source);
   bool write(Source* source, EntryWriter* to) const;
+  LogPosition cut(bool is_read);
   static void put_in_order(Source* source);
   void write_tables(EntryWriter* to);
   void keep(std::string entry);

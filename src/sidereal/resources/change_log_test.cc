@@ -312,6 +312,25 @@ TEST_F(ChangeLogTest, HasNoEntryThatIsLargerThanItsBound) {
   EXPECT_EQ(log()->read(after, kMany)->size(), 1) << "it goes on";
 }
 
+TEST_F(ChangeLogTest, MakesNoEntryOfWhatIsSkipped) {
+  const auto w = make("w", floats({8, 2}, 0));
+  lanes_.open(&manager_, kMany);
+  Replica replica(kMany);
+  ASSERT_TRUE(take_snapshot(log(), &replica, kMany).ok());
+  log()->skip();
+  EXPECT_TRUE(follow(*log(), &replica).ok()) << "nothing had changed";
+  add_one({w.get()}, {1, 2});
+  log()->skip();
+  EXPECT_EQ(log()->kept_bytes(), 0U);
+  EXPECT_EQ(log()->pending_bytes(), 0U);
+  EXPECT_EQ(follow(*log(), &replica).code(), StatusCode::kOutOfRange);
+  ASSERT_TRUE(take_snapshot(log(), &replica, kMany).ok());
+  add_one({w.get()}, {1});
+  log()->cut();
+  ASSERT_TRUE(follow(*log(), &replica).ok());
+  EXPECT_EQ(state_of(replica), state_of(manager_, -1));
+}
+
 TEST_F(ChangeLogTest, RefusesPositionsOfAnotherOpening) {
   const auto w = make("w", floats({1000, 4}, 0));
   lanes_.open(&manager_, kMany, 1);

@@ -22,7 +22,8 @@ namespace {
 constexpr int64_t kOpenUnread = 60 * sys::kSecond;
 /// Of a piece of a snapshot.
 constexpr size_t kPieceBytes = size_t{256} << 10;
-/// What one reader is given before the lane goes on with its steps.
+/// What one reader is given of the log before the lane goes on with its steps; of a snapshot it is
+/// a piece.
 constexpr size_t kTurnBytes = size_t{1} << 20;
 /// A reader is told this often that nothing is new.
 constexpr int64_t kTellEnd = 250 * sys::kMillisecond;
@@ -34,6 +35,8 @@ constexpr size_t kWindowMax = size_t{256} << 20;
 /// while a snapshot of these is sent.
 constexpr size_t kLogBytesMin = size_t{64} << 20;
 constexpr size_t kLogPart = 2;
+/// Of an entry for a reader that comes back: of more a snapshot costs the lane less.
+constexpr size_t kUnreadBytesMax = size_t{16} << 20;
 /// A standby that is so few cuts behind has caught up.
 constexpr uint64_t kNearCuts = 8;
 /// What is late is looked for when cuts are made: so often in the time that a standby has.
@@ -274,12 +277,20 @@ void LaneChanges::cut_later() {
   });
 }
 
+void LaneChanges::cut(Open* open) {
+  const auto reads = [](const auto& one) { return one->has_begun; };
+  // Since the last reader left there was no cut.
+  const bool is_much = open->log->pending_bytes() > kUnreadBytesMax;
+  if (is_much && std::ranges::none_of(open->readers, reads)) return open->log->skip();
+  open->log->cut();
+}
+
 void LaneChanges::cut() {
   const int64_t now = lane_->lane()->now();
   static_cast<void>(time_run());
   for (const auto& open : std::vector(open_)) {
     if (open->readers.empty()) continue;
-    open->log->cut();
+    cut(open.get());
     for (const auto& reader : std::vector(open->readers)) {
       if (open->logs->container->ended.load(std::memory_order_acquire)) {
         remove(reader.get(), base::not_found("the sessions of the group have ended"));
@@ -439,6 +450,17 @@ Status LaneChanges::begin(Reader* reader, ChangeLog* log) {
   return {};
 }
 
+/// In the next iteration of the lane: what is posted here may run in this one, before steps.
+void LaneChanges::go_on_later(Reader* reader) {
+  if (std::exchange(reader->goes_on, true)) return;
+  lane_->lane()->run_after(0, [self = reader->shared_from_this()] {
+    static_cast<void>(self->lane->post([self] {
+      self->goes_on = false;
+      self->lane->changes()->go_on(self.get());
+    }));
+  });
+}
+
 /// Gives what there is room for.
 Status LaneChanges::pump(Reader* reader) {
   ChangeLog* const log = find(reader->logs.get())->log.get();
@@ -446,6 +468,8 @@ Status LaneChanges::pump(Reader* reader) {
     if (reader->logs->missing > 0) return {};
     SR_RETURN_IF_ERROR(begin(reader, log));
   }
+  // What it has taken is no turn.
+  if (reader->snapshot != nullptr && reader->goes_on) return {};
   const uint64_t began_at = reader->given;
   const auto give = [&](const ChangeLog::Bytes& bytes) {
     reader->given += bytes->size();
@@ -455,13 +479,9 @@ Status LaneChanges::pump(Reader* reader) {
   while (true) {
     const uint64_t under_way = reader->given - reader->taken;
     const bool has_room = under_way < reader->wanted.window_bytes;
-    const bool is_turn = reader->given - began_at < kTurnBytes;
-    if (has_room && !is_turn && !std::exchange(reader->goes_on, true)) {
-      static_cast<void>(lane_->post([self = reader->shared_from_this()] {
-        self->goes_on = false;
-        self->lane->changes()->go_on(self.get());
-      }));
-    }
+    const size_t turn_bytes = reader->snapshot != nullptr ? kPieceBytes : kTurnBytes;
+    const bool is_turn = reader->given - began_at < turn_bytes;
+    if (has_room && !is_turn) go_on_later(reader);
     if (reader->snapshot != nullptr) {
       if (!has_room || !is_turn) return {};
       SR_ASSIGN_OR_RETURN(std::optional<std::string> piece, reader->snapshot->next(kPieceBytes));

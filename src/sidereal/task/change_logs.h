@@ -123,7 +123,9 @@ class LaneChanges {
   void count();
   void cut_later();
   void cut();
+  static void cut(Open* open);
   void go_on(Reader* reader);
+  void go_on_later(Reader* reader);
   Status pump(Reader* reader);
   Status begin(Reader* reader, resources::ChangeLog* log);
   [[nodiscard]] std::shared_ptr<Open> find(const OpenLogs* logs) const;
