@@ -375,6 +375,7 @@ void bind_trainer(nb::module_& m) {
       .def_rw("epochs", &train::FitOptions::epochs)
       .def_rw("steps_in_flight", &train::FitOptions::steps_in_flight)
       .def_rw("consistency", &train::FitOptions::consistency)
+      .def_rw("autoscale", &train::FitOptions::autoscale)
       .def_rw("compute_dtype", &train::FitOptions::compute_dtype)
       .def_rw("record_losses", &train::FitOptions::record_losses)
       .def_rw("learning_rate_decay", &train::FitOptions::learning_rate_decay)

@@ -954,6 +954,7 @@ class FitOptions:
     epochs: int
     steps_in_flight: int
     consistency: str
+    autoscale: str
     compute_dtype: str
     record_losses: bool
     learning_rate_decay: float

@@ -251,6 +251,7 @@ class Model:
         take_over: bool = False,
         parts_per_lane: int | None = None,
         start_ps: int = 0,
+        autoscale: str = "off",
     ) -> FitResult:
         """Trains on `data`: a dict of arrays by column name, or a spec of sidereal.data.
 
@@ -311,6 +312,8 @@ class Model:
         The parts of a table for each lane of each parameter server of the cluster, which move when
         `sidereal scale`, `drain` or `rebalance` says so; None: as many as are good. How many
         parameter servers it begins on, the first ones; 0: all. The others need not run before.
+        autoscale: "2-8": the least and the most of them that it is on, as they are busy; the rules
+        are those of `sidereal train --autoscale`. "off": it stays where it is.
 
         Ctrl-C ends the steps in progress and raises KeyboardInterrupt; the cluster stays usable.
         """
@@ -382,6 +385,7 @@ class Model:
             options.epochs = epochs
             options.steps_in_flight = steps_in_flight
             options.consistency = consistency
+            options.autoscale = autoscale
             options.compute_dtype = name_of(compute_dtype)
             options.learning_rate_decay = learning_rate_decay
             options.patience = patience

@@ -14,6 +14,7 @@
 #include "sidereal/config/consistency.h"
 #include "sidereal/data/table_formats.h"
 #include "sidereal/service/job.h"
+#include "sidereal/train/autoscale.h"
 
 namespace sidereal::cli {
 
@@ -119,6 +120,9 @@ Status plan_rest(const TrainArguments& a, TrainingJob* job) {
   job->fit.steps_in_flight = a.steps_in_flight;
   job->fit.consistency = a.consistency;
   SR_RETURN_IF_ERROR(base::with_context(check_consistency(a), "--consistency"));
+  job->fit.autoscale = a.autoscale;
+  SR_RETURN_IF_ERROR(
+      base::with_context(train::parse_autoscale(a.autoscale).status(), "--autoscale"));
   job->fit.compute_dtype = a.compute_dtype;
   job->fit.learning_rate_decay = a.lr_decay;
   job->fit.patience = a.patience;
@@ -367,6 +371,9 @@ void add_cluster_options(CLI::App* command, TrainArguments* a) {
                             "parameter servers that the model begins on, the first ones; 0: all. "
                             "The others need not run before sidereal scale"),
         0, 1024)
+      ->group(group);
+  command->add_option("--autoscale", a->autoscale, train::autoscale_doc())
+      ->type_name("MIN-MAX|off")
       ->group(group);
   whole(command->add_option("--spin-us", a->spin_us,
                             "microseconds a thread looks for work before it sleeps; -1: always "

@@ -96,6 +96,7 @@ struct TrainArguments {
   int worker_lanes = 1;
   int64_t parts_per_lane = train::PlacementOptions().parts_per_lane;
   int64_t start_ps = 0;
+  std::string autoscale = "off";
   int64_t spin_us = -2;
   std::string protocol = "star_server";
   std::string cluster;

@@ -51,6 +51,7 @@ Json config(const TrainingJob& job) {
                  {"steps_max", job.fit.steps_max},
                  {"steps_in_flight", job.fit.steps_in_flight},
                  {"consistency", job.fit.consistency},
+                 {"autoscale", job.fit.autoscale},
                  {"compute_dtype", job.fit.compute_dtype},
                  {"lr_decay", job.fit.learning_rate_decay},
                  {"patience", job.fit.patience},

@@ -10,6 +10,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/config/consistency.h"
 #include "sidereal/data/data_spec.h"
+#include "sidereal/train/autoscale.h"
 #include "sidereal/train/loop_group.h"
 #include "sidereal/train/trainer.h"
 #include "sidereal/train/training_state.h"
@@ -71,6 +72,7 @@ struct Fit {
   FitResult result;
   LoopGroup group;                  ///< Counts all that is done, in vain too.
   config::Consistency consistency;  ///< FitOptions::consistency, read.
+  AutoscaleOptions autoscale;       ///< Likewise.
   /// The loss is one of probabilities: of a fair coin 0.69, whatever the data.
   bool is_binary = false;
   bool may_begin_anew = false;  ///< The model has its first values when the fit begins.

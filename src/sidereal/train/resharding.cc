@@ -25,6 +25,13 @@ namespace {
 /// For the last changes, which are few: what is there follows what was there.
 constexpr std::chrono::milliseconds kTakeDeadline(60'000);
 
+/// How often the rules of autoscaling are asked.
+constexpr std::chrono::seconds kAutoscaleLook(5);
+
+double seconds_of(Resharding::Clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
 const char* plural(size_t count) { return count == 1 ? "" : "s"; }
 
 /// What a cluster calls a part of a variable, and the slots of it.
@@ -94,8 +101,14 @@ bool Resharding::look(const std::optional<Clock::time_point>& first_step) {
   switch (stage_) {
     case Stage::kIdle:
       asked_ = context_.commands();
-      if (asked_ == nullptr) return false;
-      if (const std::optional<JobCommand> command = asked_->next()) begin(*command);
+      if (asked_ != nullptr) {
+        if (const std::optional<JobCommand> command = asked_->next()) {
+          begin(*command);
+          return false;
+        }
+      }
+      asked_ = nullptr;
+      if (const std::optional<JobCommand> command = autoscaled()) begin(*command);
       return false;
     case Stage::kCopying:
       return look_at_copies();
@@ -110,7 +123,9 @@ bool Resharding::look(const std::optional<Clock::time_point>& first_step) {
 
 void Resharding::begin(const JobCommand& command) {
   command_ = service::to_string(command);
+  if (asked_ == nullptr) command_ += ", by autoscale";
   began_ = Clock::now();
+  autoscale_.moved(seconds_of(began_));
   Result<Placement> next = plan(command);
   if (next.ok() && *next == context_.placed->placement()) {
     const size_t ps = next->ps.size();
@@ -213,18 +228,49 @@ bool Resharding::look_at_copies() {
     all.bytes += progress->bytes;
     are_current = are_current && progress->is_current;
   }
-  if (asked_ == context_.commands()) asked_->tell(all);
+  if (asked() != nullptr) asked()->tell(all);
   if (!are_current || !context_.may_drain()) return false;
   stage_ = Stage::kDue;
   due_ = Clock::now();
   return true;
 }
 
-/// What asked for it may have gone: then it goes on, and is told to none.
-bool Resharding::is_cancelled() { return asked_ == context_.commands() && asked_->is_cancelled(); }
+/// What has given the command, if it did and has not gone: then it goes on, and is told to none.
+service::JobCommands* Resharding::asked() const {
+  return asked_ == context_.commands() ? asked_ : nullptr;
+}
+
+bool Resharding::is_cancelled() { return asked() != nullptr && asked()->is_cancelled(); }
 
 void Resharding::end(const Status& status, const std::string& text) {
-  if (asked_ == context_.commands()) asked_->end(status, text);
+  autoscale_.moved(seconds_of(Clock::now()));
+  looked_.reset();
+  if (asked() != nullptr) asked()->end(status, text);
+}
+
+/// What the rules want, which are asked now and then.
+std::optional<JobCommand> Resharding::autoscaled() {
+  const Clock::time_point now = Clock::now();
+  if (!context_.autoscale.is_on() || (looked_ && now - *looked_ < kAutoscaleLook)) return {};
+  const std::optional<int> wanted = autoscale_.look(seconds_of(now), busy_since(now));
+  looked_ = now;
+  if (!wanted) return {};
+  return JobCommand{.kind = JobCommand::Kind::kScale, .ps = *wanted};
+}
+
+/// By parameter server that the model is on, the share of the time since the rules were last asked
+/// that its lanes have run instructions; 0 where it is not known.
+std::vector<double> Resharding::busy_since(Clock::time_point now) {
+  const Placement& placement = context_.placed->placement();
+  const std::vector<double> before = std::exchange(worked_, work());
+  std::vector<double> out(placement.ps.size());
+  if (!looked_ || before.size() != worked_.size()) return out;
+  const double seconds = seconds_of(now) - seconds_of(*looked_);
+  for (size_t i = 0; i < out.size() && !worked_.empty(); ++i) {
+    const auto task = static_cast<size_t>(placement.ps[i]);
+    out[i] = (worked_[task] - before[task]) / (seconds * placement.topology.lanes);
+  }
+  return out;
 }
 
 bool Resharding::take_over() {

@@ -12,6 +12,7 @@
 #include "sidereal/ir/graph.h"
 #include "sidereal/service/job_commands.h"
 #include "sidereal/service/variable_move.h"
+#include "sidereal/train/autoscale.h"
 #include "sidereal/train/placed_model.h"
 #include "sidereal/train/placement.h"
 #include "sidereal/train/replicas.h"
@@ -34,10 +35,12 @@ class Resharding {
     std::function<service::JobCommands*()> commands;
     std::function<void(const std::string&)> tell;
     std::function<bool()> may_drain;  ///< Whether loops may be drained now, if that is needed.
+    AutoscaleOptions autoscale = {};  ///< What it does without a command.
     int64_t* moves = nullptr;         ///< Counts those that were carried out.
   };
 
-  explicit Resharding(Context context) : context_(std::move(context)) {}
+  explicit Resharding(Context context)
+      : context_(std::move(context)), autoscale_(context_.autoscale) {}
   /// The training has ended: a command that is under way is not carried out.
   ~Resharding();
   Resharding(const Resharding&) = delete;
@@ -65,6 +68,9 @@ class Resharding {
   };
 
   void begin(const service::JobCommand& command);
+  std::optional<service::JobCommand> autoscaled();
+  [[nodiscard]] std::vector<double> busy_since(Clock::time_point now);
+  [[nodiscard]] service::JobCommands* asked() const;
   Result<Placement> plan(const service::JobCommand& command);
   Status copy(Placement next);
   bool look_at_copies();
@@ -81,7 +87,7 @@ class Resharding {
   const Context context_;
   Stage stage_ = Stage::kIdle;
   std::string command_;                    // "scale --ps 3", that is under way,
-  service::JobCommands* asked_ = nullptr;  // as this one has said, which may be gone.
+  service::JobCommands* asked_ = nullptr;  // as this one has said, which may be gone, or none.
   std::vector<std::unique_ptr<service::VariableMove>> moves_;  // One by target.
   int64_t bytes_ = 0;                                          // That are to move.
   int64_t parts_ = 0;
@@ -91,6 +97,9 @@ class Resharding {
   std::vector<ir::Graph> left_;  // Used before parts had moved, and since.
   std::vector<ir::Graph> taken_;
   std::vector<double> loads_before_;  // work() when parts had last moved.
+  Autoscale autoscale_;
+  std::optional<Clock::time_point> looked_;  // When the rules were last asked; work() was then
+  std::vector<double> worked_;               // this.
 };
 
 }  // namespace sidereal::train

@@ -311,5 +311,27 @@ TEST_F(Servers, one_is_not_there_before_it_is_needed_nor_after) {
   expect_same(values_of(trainer.get()), undisturbed(fits, options));
 }
 
+TEST(Autoscaled, a_model_is_on_as_many_servers_as_are_allowed) {
+  const auto cluster = start(3, Protocol::kStarServer);
+  const auto trainer = Trainer::create(cluster.get(), deep_fm(), {}, {.start_ps = 1}).value();
+  FitOptions options = options_of("async");
+  options.autoscale = "2-4";
+  const auto refused = trainer->fit(stream(), options);
+  EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(base::message_of(refused.status()), HasSubstr("3 parameter servers"));
+  options.autoscale = "2-3";
+  std::string told;
+  options.on_warning = [&](const std::string& text) { told = text; };
+  const auto until = Clock::now() + kLong;
+  Fits fits;
+  for (options.epochs = 8; told.empty() && Clock::now() < until; options.epochs *= 2) {
+    const auto fitted = trainer->fit(stream(), options);
+    ASSERT_TRUE(fitted.ok()) << fitted.status();
+    fits.push_back(options.epochs);
+  }
+  EXPECT_THAT(told, HasSubstr("from 1 to 2 parameter servers"));
+  expect_same(values_of(trainer.get()), undisturbed(fits, options_of("async")));
+}
+
 }  // namespace
 }  // namespace sidereal::train

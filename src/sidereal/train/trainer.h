@@ -168,6 +168,8 @@ struct FitOptions {
   /// Where it hears to which parameter servers parts of the model are to move while it trains.
   /// nullptr: from the cluster, where people tell the job.
   std::shared_ptr<service::JobCommands> commands = nullptr;
+  /// parse_autoscale(): parts move without a command too.
+  std::string autoscale = "off";
   /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
   /// goes to the log.
   std::function<void(const std::string&)> on_warning = nullptr;

@@ -53,6 +53,7 @@ TrainingRun::TrainingRun(app::Cluster* cluster, PlacedModel* placed, Replicas* r
                    .tell = [fit](const std::string& text) { fit->tell(text); },
                    // What is being written is read through sessions that would go.
                    .may_drain = [this] { return saver_ == nullptr || !saver_->is_saving(); },
+                   .autoscale = fit->autoscale,
                    .moves = &fit->result.moves}) {}
 
 Status TrainingRun::run() {
