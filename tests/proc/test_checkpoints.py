@@ -138,8 +138,9 @@ def test_a_training_that_has_ended_has_nothing_left_to_do(run, logs, tmp_path):
 
 
 def test_one_checkpoint_in_n_is_whole(run, logs, tmp_path):
+    # Of few parts: of each small one a change is as large as the whole.
     again = command(logs, "--checkpoint-dir", tmp_path, "--save-every", "100steps", "--keep", 1,
-                    "--full-every", 4)
+                    "--full-every", 4, "--parts-per-lane", 1)
     # What the newest one stands on stays with it, and goes with it when another one is whole.
     for epochs, steps, whole in ((1, (100, 200, 250), 100), (2, (350, 450, 500), 350)):
         done = run(*again, "--epochs", epochs)

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <thread>
 
+#include "sidereal/base/log.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/train/inference.h"
 
@@ -339,7 +340,11 @@ Status TrainingRun::go_on(const Status& failure) {
   if (!lost.empty() && !may_go_on()) return failure;
   const Status joined =
       placed_->join_again(options_.restart_timeout(), options_.continues, options_.cancelled);
-  if (joined.code() == StatusCode::kDataLoss) return failure;
+  if (joined.code() == StatusCode::kDataLoss) {
+    // Why the training goes back to a checkpoint.
+    base::log_warning("{}", base::message_of(joined));
+    return failure;
+  }
   SR_RETURN_IF_ERROR(base::with_context(joined, base::message_of(failure)));
   // One that was stopping answered until it had.
   const auto add = [&lost](const std::string& task) {
