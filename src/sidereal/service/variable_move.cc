@@ -17,7 +17,6 @@ namespace sidereal::service {
 
 namespace v1 = session::v1;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 namespace {
 
