@@ -25,7 +25,7 @@ Clusters = Callable[..., sr.LocalCluster]
 #: For a command that is given again when a fit has ended before it.
 LONG_S = 120
 #: So many that a fit has not ended before a command and a loss.
-EPOCHS = 60
+EPOCHS = 150
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

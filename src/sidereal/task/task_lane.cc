@@ -893,10 +893,13 @@ void TaskLane::refuse_held(const Status& why, const uint64_t* session) {
 }
 
 /// Of this lane, if anything was pushed to it since the step began; of others, if these did
-/// something for the step. More than is asked for does no harm.
+/// something for the step. With standbys only of those that the answer waits for: what others have
+/// pushed standbys may not have yet.
 void TaskLane::say_pushed(const StepState& state, Pushed* pushed) const {
   const resources::PushCounts& counts = *programs_->push_counts();
+  const bool has_standby = changes_.has_standby(*state.program()->loaded->container);
   const auto say = [&](int lane, int64_t before) {
+    if (has_standby && std::ranges::find(state.changed_on, lane) == state.changed_on.end()) return;
     const resources::PushedSoFar now = counts.read(lane);
     if (now.number > before) pushed->push_back(now);
   };
