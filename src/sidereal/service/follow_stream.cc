@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/standbys.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/task/failure.h"
@@ -55,15 +56,8 @@ Status FollowStream::take(v1::FollowRequest* request) {
 
 Status FollowStream::begin(const v1::FollowHead& head) {
   if (began_) return base::invalid_argument("a second head");
-  if (head.version() != kSessionVersion) {
-    return base::failed_precondition(
-        "{} speaks session version {}, the caller {}; use one release for all", task_->name(),
-        kSessionVersion, head.version());
-  }
-  if (head.task() != task_->name()) {
-    return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
-                                     head.task(), task_->name());
-  }
+  SR_RETURN_IF_ERROR(check_version(head.version(), task_->name()));
+  SR_RETURN_IF_ERROR(check_meant(head.task(), task_->name()));
   if (head.cut_us() < 0 || head.cut_us() > kHour || head.window_bytes() < 0) {
     return base::invalid_argument("cuts each {} us, and a window of {} bytes", head.cut_us(),
                                   head.window_bytes());

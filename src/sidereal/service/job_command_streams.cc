@@ -1,4 +1,5 @@
 #include "sidereal/service/internal/job_command_streams.h"
+#include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/internal/job_command_message.h"
 #include "sidereal/service/worker_service.h"
 
@@ -8,11 +9,7 @@ namespace v1 = session::v1;
 
 Status CommandStream::take(v1::CommandJobRequest* request) {
   if (std::exchange(has_begun_, true)) return base::invalid_argument("a second command");
-  if (request->version() != kSessionVersion) {
-    return base::failed_precondition(
-        "{} speaks session version {}, the caller {}; use one release for all", server_,
-        kSessionVersion, request->version());
-  }
+  SR_RETURN_IF_ERROR(check_version(request->version(), server_));
   SR_RETURN_IF_ERROR(service_.check());
   SR_ASSIGN_OR_RETURN(const JobCommand command, from_proto(request->command()));
   const Result<uint64_t> number =

@@ -17,6 +17,7 @@
 #include "sidereal/passes/pipeline.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/channels.h"
+#include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/internal/closure_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/internal/job_command_streams.h"
@@ -445,11 +446,7 @@ class MasterService::Impl final : public Base {
                 v1::CreateSessionReply* reply) {
     const steady_clock::time_point deadline =
         steady_clock::now() + or_else(request.timeout_ms(), kWaitForTasks);
-    if (request.version() != kSessionVersion) {
-      return base::failed_precondition(
-          "{} speaks session version {}, the client {}; use one release for the whole cluster",
-          context_.task->name(), kSessionVersion, request.version());
-    }
+    SR_RETURN_IF_ERROR(check_version(request.version(), context_.task->name()));
     const std::string_view protocol = cluster::name_of(context_.protocol);
     if (!request.protocol().empty() && request.protocol() != protocol) {
       return base::failed_precondition(

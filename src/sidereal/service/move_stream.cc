@@ -8,6 +8,7 @@
 
 #include "sidereal/base/part_name.h"
 #include "sidereal/cluster/task_name.h"
+#include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/posix/process.h"
@@ -76,14 +77,8 @@ Status MoveStream::take(v1::MoveRequest* request) {
 Status MoveStream::begin(const v1::MoveHead& head) {
   const std::string& name = shared_->task->name();
   if (has_begun_) return base::invalid_argument("a second head");
-  if (head.version() != kSessionVersion) {
-    return base::failed_precondition("{} speaks session version {}, the caller {}", name,
-                                     kSessionVersion, head.version());
-  }
-  if (head.task() != name) {
-    return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
-                                     head.task(), name);
-  }
+  SR_RETURN_IF_ERROR(check_version(head.version(), name));
+  SR_RETURN_IF_ERROR(check_meant(head.task(), name));
   if (is_too_much_) {
     return base::resource_exhausted("{} variables are being moved to {}, as many as it takes",
                                     kMovesMax, name);

@@ -14,6 +14,7 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
+#include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/internal/copy_stream.h"
 #include "sidereal/service/internal/follow_stream.h"
 #include "sidereal/service/internal/grpc_status.h"
@@ -93,15 +94,8 @@ class AttachStream final : public ServerStream<v1::AttachRequest, v1::AttachRepl
   Status open(const v1::AttachHead& head) {
     const std::string& name = common_->task->name();
     if (open_) return base::invalid_argument("a second head");
-    if (head.version() != kSessionVersion) {
-      return base::failed_precondition(
-          "{} speaks session version {}, the caller {}; use one release for the whole cluster",
-          name, kSessionVersion, head.version());
-    }
-    if (head.task() != name) {
-      return base::failed_precondition("{} was expected here, but this is {}; check the cluster",
-                                       head.task(), name);
-    }
+    SR_RETURN_IF_ERROR(check_version(head.version(), name));
+    SR_RETURN_IF_ERROR(check_meant(head.task(), name));
     const std::string protocol = head.protocol().empty() ? "grpc" : head.protocol();
     if (protocol != common_->protocol) {
       return base::failed_precondition(
@@ -385,11 +379,9 @@ class WorkerService::Impl final
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* call,
                                       const v1::GetStatusRequest* request,
                                       v1::TaskStatus* reply) override {
-    if (request->version() != kSessionVersion) {
+    if (const Status same = check_version(request->version(), common_->task->name()); !same.ok()) {
       ++common_->bad_requests;
-      return answered(call, to_grpc(base::failed_precondition(
-                                "{} speaks session version {}, the caller {}",
-                                common_->task->name(), kSessionVersion, request->version())));
+      return answered(call, to_grpc(same));
     }
     fill(reply);
     reply->set_cluster(options_.cluster->now().json);
@@ -454,12 +446,9 @@ class WorkerService::Impl final
 
   grpc::ServerWriteReactor<v1::TakeCopyReply>* TakeCopy(
       grpc::CallbackServerContext* /*call*/, const v1::TakeCopyRequest* request) override {
-    const std::string& name = common_->task->name();
-    if (request->version() != kSessionVersion) {
+    if (const Status same = check_version(request->version(), common_->task->name()); !same.ok()) {
       ++common_->bad_requests;
-      return CopyStream::refuse(
-          base::failed_precondition("{} speaks session version {}, the caller {}", name,
-                                    kSessionVersion, request->version()));
+      return CopyStream::refuse(same);
     }
     if (options_.standbys == nullptr) return CopyStream::give({});
     if (request->only_asks()) {
