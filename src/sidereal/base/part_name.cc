@@ -1,15 +1,24 @@
 #include "sidereal/base/part_name.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <charconv>
-#include <cstdint>
 
 #include "sidereal/base/hash.h"
 
 namespace sidereal::base {
 
+namespace {
+
+constexpr std::string_view kPart = "/part_";
+
+}  // namespace
+
+std::string part_name(std::string_view table, int64_t part) {
+  return fmt::format("{}{}{}", table, kPart, part);
+}
+
 std::pair<std::string_view, int> split_part(std::string_view name) {
-  constexpr std::string_view kPart = "/part_";
   const size_t at = name.rfind(kPart);
   if (at == std::string_view::npos) return {name, 0};
   const std::string_view digits = name.substr(at + kPart.size());

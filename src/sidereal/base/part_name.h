@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
 namespace sidereal::base {
 
-/// The table that a variable is part of, and which part: "w" and 3 of "w/part_3" and of its slot
-/// "w/part_3/Adagrad"; the whole name and 0 of what is no part.
+/// "w/part_3", what part 3 of the table "w" is called.
+std::string part_name(std::string_view table, int64_t part);
+
+/// The reverse: the table that a variable is part of, and which part: "w" and 3 of "w/part_3" and
+/// of its slot "w/part_3/Adagrad"; the whole name and 0 of what is no part.
 std::pair<std::string_view, int> split_part(std::string_view name);
 
 /// How many lanes further than its table a part of it is, on a task that is one of `tasks` of its

@@ -13,6 +13,7 @@ using Part = std::pair<std::string_view, int>;
 
 TEST(PartNames, say_the_table_and_the_part) {
   EXPECT_EQ(split_part("w/part_3"), Part("w", 3));
+  EXPECT_EQ(split_part(part_name("w", 3)), Part("w", 3));
   EXPECT_EQ(split_part("w/part_3/Adagrad"), Part("w", 3));
   EXPECT_EQ(split_part("a/part_1/w/part_12"), Part("a/part_1/w", 12));
   for (const char* const none :

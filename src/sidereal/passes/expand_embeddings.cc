@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/base/part_name.h"
 #include "sidereal/passes/internal/rewrite.h"
 #include "sidereal/passes/internal/routes.h"
 
@@ -68,10 +69,8 @@ class EmbeddingExpander {
   /// The table's name for messages: that of the variable, without the part.
   [[nodiscard]] std::string name_of(Output handle) const {
     const Node& made = step_.graph.node(handle.node);
-    std::string name = ir::attr_or<std::string>(made.attrs, "shared_name", made.name);
-    const size_t part = name.rfind("/part_");
-    if (part != std::string::npos) name.resize(part);
-    return name;
+    const auto name = ir::attr_or<std::string>(made.attrs, "shared_name", made.name);
+    return std::string(base::split_part(name).first);
   }
 
   Result<Routed> route(const Node& node, const Table& table) {
@@ -129,14 +128,15 @@ class EmbeddingExpander {
     std::vector<NodeId> added;
     for (size_t i = 0; i < table.parts.size(); ++i) {
       const Output handle = table.parts[i][0];
-      SR_ASSIGN_OR_RETURN(added.emplace_back(),
-                          rewriter_.add_beside(step_.graph.node(handle.node), "AccumulatorApply",
-                                               {rewriter_.map(handle),
-                                                rewriter_.map(node.inputs[2]),
-                                                found.rows[i],
-                                                {found.sums, static_cast<int32_t>(i)}},
-                                               {}, fmt::format("{}/part_{}", node.name, i),
-                                               registry_, rewriter_.map(node.control_inputs)));
+      SR_ASSIGN_OR_RETURN(
+          added.emplace_back(),
+          rewriter_.add_beside(step_.graph.node(handle.node), "AccumulatorApply",
+                               {rewriter_.map(handle),
+                                rewriter_.map(node.inputs[2]),
+                                found.rows[i],
+                                {found.sums, static_cast<int32_t>(i)}},
+                               {}, base::part_name(node.name, static_cast<int64_t>(i)), registry_,
+                               rewriter_.map(node.control_inputs)));
     }
     return finish(node, "NoOp", {}, {}, std::move(added));
   }
@@ -160,11 +160,11 @@ class EmbeddingExpander {
       for (size_t slot = 1; slot < table.parts[i].size(); ++slot) {
         update.push_back(rewriter_.map(table.parts[i][slot]));
       }
-      SR_ASSIGN_OR_RETURN(
-          const NodeId made,
-          rewriter_.add_beside(step_.graph.node(table.parts[i][0].node), "VariableUpdateRows",
-                               std::move(update), attrs, fmt::format("{}/part_{}", node.name, i),
-                               registry_, rewriter_.map(node.control_inputs)));
+      SR_ASSIGN_OR_RETURN(const NodeId made,
+                          rewriter_.add_beside(step_.graph.node(table.parts[i][0].node),
+                                               "VariableUpdateRows", std::move(update), attrs,
+                                               base::part_name(node.name, static_cast<int64_t>(i)),
+                                               registry_, rewriter_.map(node.control_inputs)));
       updates.push_back(made);
     }
     return finish(node, "NoOp", {}, {}, std::move(updates));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "sidereal/base/part_name.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/needed.h"
 #include "sidereal/ops/ops.h"
@@ -109,7 +110,7 @@ class Distributor {
     for (int64_t k = 0; k < parts; ++k) {
       Node made = node;
       if (home->variable->options.is_table) {
-        made.name = part_name(table, k) + node.name.substr(table.size());
+        made.name = base::part_name(table, k) + node.name.substr(table.size());
         ir::Shape shape = home->slot == nullptr ? home->variable->shape : home->slot->shape;
         shape.set_dim(0, (shape.dim(0) - k + parts - 1) / parts);
         made.attrs["shape"] = shape;

@@ -187,10 +187,6 @@ struct Weighed {
 
 }  // namespace
 
-std::string part_name(const std::string& table, int64_t part) {
-  return fmt::format("{}/part_{}", table, part);
-}
-
 Result<Placement> first_placement(const CompiledModel& model, const Topology& topology,
                                   const PlacementOptions& options) {
   if (topology.ps < 1) {

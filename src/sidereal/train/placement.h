@@ -48,9 +48,6 @@ struct PartMove {
   int64_t bytes = 0;
 };
 
-/// "NAME/part_3", what the cluster calls a part of a table.
-std::string part_name(const std::string& table, int64_t part);
-
 /// Tables in parts, round robin, so that lanes have as many; the others whole, the largest first on
 /// the task that has least. kInvalidArgument for options that cannot be; kFailedPrecondition
 /// without a parameter server.

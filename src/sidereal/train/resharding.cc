@@ -9,6 +9,7 @@
 
 #include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/part_name.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/builder.h"
@@ -37,7 +38,7 @@ const char* plural(size_t count) { return count == 1 ? "" : "s"; }
 /// What a cluster calls a part of a variable, and the slots of it.
 std::vector<std::string> names_of(const ModelVariable& variable, int64_t part) {
   const std::string& name = variable.name;
-  const std::string here = variable.options.is_table ? part_name(name, part) : name;
+  const std::string here = variable.options.is_table ? base::part_name(name, part) : name;
   std::vector<std::string> out = {here};
   for (const SlotVariable& slot : variable.slots)
     out.push_back(here + slot.name.substr(name.size()));

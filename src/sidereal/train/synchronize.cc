@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/base/part_name.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/component_specs.h"
 #include "sidereal/ops/ops.h"
@@ -200,8 +201,8 @@ class Synchronizer {
       std::vector<Output> inputs = {parts[k][0], pending.rows[k], means[k].value, update.inputs[2],
                                     update.inputs[3]};
       inputs.insert(inputs.end(), parts[k].begin() + 1, parts[k].end());
-      updates_.push_back(
-          b_.add_node("VariableUpdateRows", inputs, attrs, {}, fmt::format("{}/part_{}", name, k)));
+      updates_.push_back(b_.add_node("VariableUpdateRows", inputs, attrs, {},
+                                     base::part_name(name, static_cast<int64_t>(k))));
     }
   }
 
