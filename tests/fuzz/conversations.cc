@@ -542,7 +542,7 @@ Conversation small_words() {
   copy.set_version(service::kSessionVersion);
   copy.set_task(kTasks + "1");
   copy.set_life(1);
-  talk.open(kTakeCopy, copy);
+  talk.open(kTakeCopy, copy, true);
   talk.open(kResetContainers, reset);
   v1::SetLogLevelRequest level;
   level.set_level("error");
