@@ -71,13 +71,15 @@ FloatArray to_numpy(const tensor::Tensor& value) {
 /// KeyboardInterrupt among them, ends the work and is raised here.
 template <class Work>
 auto run_interruptibly(train::FitOptions options, const nb::object& on_progress,
-                       const nb::object& on_warning, Work work) {
+                       const nb::object& on_message, Work work) {
   std::optional<nb::python_error> raised;
-  if (!on_warning.is_none()) {
-    options.on_warning = [&raised, &on_warning](const std::string& text) {
+  if (!on_message.is_none()) {
+    options.on_message = [&raised, &on_message](base::LogLevel level, const std::string& text) {
       const GilAcquired gil;
       if (raised.has_value()) return;
-      PyObject* const result = PyObject_CallOneArg(on_warning.ptr(), nb::cast(text).ptr());
+      const bool is_warning = level != base::LogLevel::kInfo;
+      PyObject* const result =
+          PyObject_CallObject(on_message.ptr(), nb::make_tuple(text, is_warning).ptr());
       if (result == nullptr) raised.emplace();
       Py_XDECREF(result);
     };
@@ -410,17 +412,17 @@ void bind_trainer(nb::module_& m) {
           "fit",
           [](train::Trainer& self, const std::string& spec, const train::FitOptions& options,
              const std::optional<std::string>& validation, const nb::object& on_progress,
-             const nb::object& on_warning) {
+             const nb::object& on_message) {
             const data::DataSpec data = value_of(data::spec_from_json(spec));
             std::optional<data::DataSpec> valid;
             if (validation.has_value()) valid = value_of(data::spec_from_json(*validation));
             return run_interruptibly(
-                options, on_progress, on_warning, [&](const train::FitOptions& o) {
+                options, on_progress, on_message, [&](const train::FitOptions& o) {
                   return self.fit(data, o, valid.has_value() ? &*valid : nullptr);
                 });
           },
           "data"_a, "options"_a, "validation"_a.none(), "on_progress"_a.none(),
-          "on_warning"_a.none())
+          "on_message"_a.none())
       .def(
           "evaluate",
           [](train::Trainer& self, const std::string& spec, int64_t batch_size,

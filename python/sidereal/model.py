@@ -42,9 +42,10 @@ class VariableInfo:
     shape: tuple[int, ...]
 
 
-def _tell(text: str) -> None:
+def _tell(text: str, is_warning: bool = True) -> None:
     """What people should know while fit() goes on, as the command line has it."""
-    print(f"sidereal: warning: {text}", file=sys.stderr, flush=True)
+    warning = "warning: " if is_warning else ""
+    print(f"sidereal: {warning}{text}", file=sys.stderr, flush=True)
 
 
 class _ModelGraph(Graph):

@@ -156,9 +156,10 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
       run->epoch_ended(epoch, loss);
     };
   }
-  options.on_warning = [&printer](const std::string& text) {
+  options.on_message = [&printer](base::LogLevel level, const std::string& text) {
     printer.finish();
-    std::fputs(fmt::format("sidereal: warning: {}\n", text).c_str(), stderr);
+    const char* const warning = level == base::LogLevel::kInfo ? "" : "warning: ";
+    std::fputs(fmt::format("sidereal: {}{}\n", warning, text).c_str(), stderr);
   };
   std::unique_ptr<TemporaryFolder> best;
   if (job.keeps_best_apart) {

@@ -104,7 +104,9 @@ class ACheckpoint : public ::testing::TestWithParam<Protocol> {
     out.epochs = kEpochs;
     out.checkpoints.directory = path_;
     out.checkpoints.save_every = save_every;
-    out.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
+    out.on_message = [this](base::LogLevel level, const std::string& text) {
+      if (level == base::LogLevel::kWarning) warnings_.push_back(text);
+    };
     return out;
   }
   FitResult fit(const Running& run, const FitOptions& how) {

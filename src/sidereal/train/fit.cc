@@ -129,7 +129,8 @@ void Fit::goes_on(const Loss& loss) {
 }
 
 void Fit::found_workers(int64_t living) const {
-  tell(fmt::format("workers that were lost are there again: {} train from now on", living));
+  tell(fmt::format("workers that were lost are there again: {} train from now on", living),
+       base::LogLevel::kInfo);
 }
 
 Status Fit::count_loss(const Status& failure) {
@@ -181,11 +182,11 @@ FitResult Fit::end() {
   return std::move(result);
 }
 
-void Fit::tell(const std::string& text) const {
-  if (options.on_warning) {
-    options.on_warning(text);
+void Fit::tell(const std::string& text, base::LogLevel level) const {
+  if (options.on_message) {
+    options.on_message(level, text);
   } else {
-    base::log_warning("{}", text);
+    base::log_line(level, text);
   }
 }
 

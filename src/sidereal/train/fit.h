@@ -63,7 +63,7 @@ struct Fit {
   /// What came of it.
   FitResult end();
 
-  void tell(const std::string& text) const;
+  void tell(const std::string& text, base::LogLevel level = base::LogLevel::kWarning) const;
 
   const data::DataSpec& data;
   const FitOptions& options;

@@ -19,7 +19,9 @@ class AFit : public ::testing::Test {
     options_.restores = true;
     options_.checkpoints.directory = "somewhere";
     options_.losses_max = 2;
-    options_.on_warning = [this](const std::string& text) { told_.push_back(text); };
+    options_.on_message = [this](base::LogLevel, const std::string& text) {
+      told_.push_back(text);
+    };
   }
 
   const data::DataSpec data_;

@@ -355,7 +355,7 @@ void Resharding::end_moved(Clock::time_point going) {
               {"ps", ps},
               {"seconds", lasted},
               {"paused_s", paused}});
-  context_.tell(text);
+  context_.tell(text, base::LogLevel::kInfo);
   end({}, text);
 }
 
@@ -374,7 +374,8 @@ void Resharding::abandon(const Status& why) {
               {"command", command_},
               {"why", base::message_of(why)}});
   context_.tell(fmt::format("{} was not carried out, and training goes on as before: {}", command_,
-                            base::message_of(why)));
+                            base::message_of(why)),
+                base::LogLevel::kWarning);
   end(why, "");
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sidereal/base/log.h"
 #include "sidereal/base/status.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/service/job_commands.h"
@@ -33,7 +34,7 @@ class Resharding {
     Replicas* replicas = nullptr;
     /// Where commands come from, now: of what the model holds of the cluster. nullptr: none come.
     std::function<service::JobCommands*()> commands;
-    std::function<void(const std::string&)> tell;
+    std::function<void(const std::string&, base::LogLevel)> tell;
     std::function<bool()> may_drain;  ///< Whether loops may be drained now, if that is needed.
     AutoscaleOptions autoscale = {};  ///< What it does without a command.
     int64_t* moves = nullptr;         ///< Counts those that were carried out.

@@ -114,7 +114,7 @@ FitOptions options_of(const std::string& consistency) {
   FitOptions options;
   options.batch_size = kBatch;
   options.consistency = consistency;
-  options.on_warning = [](const std::string&) {};
+  options.on_message = [](base::LogLevel, const std::string&) {};
   return options;
 }
 
@@ -321,7 +321,9 @@ TEST(Autoscaled, a_model_is_on_as_many_servers_as_are_allowed) {
   EXPECT_THAT(base::message_of(refused.status()), HasSubstr("3 parameter servers"));
   options.autoscale = "2-3";
   std::string told;
-  options.on_warning = [&](const std::string& text) { told = text; };
+  options.on_message = [&](base::LogLevel level, const std::string& text) {
+    if (level == base::LogLevel::kInfo) told = text;
+  };
   const auto until = Clock::now() + kLong;
   Fits fits;
   const std::string wanted = "from 1 to 2 parameter servers";

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sidereal/app/cluster.h"
+#include "sidereal/base/log.h"
 #include "sidereal/base/status.h"
 #include "sidereal/data/data_spec.h"
 #include "sidereal/data/quality.h"
@@ -170,9 +171,9 @@ struct FitOptions {
   std::shared_ptr<service::JobCommands> commands = nullptr;
   /// parse_autoscale(): parts move without a command too.
   std::string autoscale = "off";
-  /// Hears what people should know meanwhile: a checkpoint that could not be written. Nobody: it
-  /// goes to the log.
-  std::function<void(const std::string&)> on_warning = nullptr;
+  /// Hears what people should know meanwhile: kInfo that parts of the model have moved, kWarning
+  /// that a checkpoint could not be written. Nobody: it goes to the log.
+  std::function<void(base::LogLevel, const std::string&)> on_message = nullptr;
   /// Asked about ten times a second; true ends the fit with kCancelled.
   std::function<bool()> cancelled = nullptr;
 

@@ -44,18 +44,19 @@ TrainingRun::TrainingRun(app::Cluster* cluster, PlacedModel* placed, Replicas* r
       model_(placed->model()),
       group_(fit->group),
       result_(fit->result),
-      resharding_({.placed = placed,
-                   .replicas = replicas,
-                   .commands =
-                       [fit, placed] {
-                         service::JobCommands* const own = fit->options.commands.get();
-                         return own != nullptr ? own : placed->commands();
-                       },
-                   .tell = [fit](const std::string& text) { fit->tell(text); },
-                   // What is being written is read through sessions that would go.
-                   .may_drain = [this] { return saver_ == nullptr || !saver_->is_saving(); },
-                   .autoscale = fit->autoscale,
-                   .moves = &fit->result.moves}) {}
+      resharding_(
+          {.placed = placed,
+           .replicas = replicas,
+           .commands =
+               [fit, placed] {
+                 service::JobCommands* const own = fit->options.commands.get();
+                 return own != nullptr ? own : placed->commands();
+               },
+           .tell = [fit](const std::string& text, base::LogLevel level) { fit->tell(text, level); },
+           // What is being written is read through sessions that would go.
+           .may_drain = [this] { return saver_ == nullptr || !saver_->is_saving(); },
+           .autoscale = fit->autoscale,
+           .moves = &fit->result.moves}) {}
 
 Status TrainingRun::run() {
   SR_RETURN_IF_ERROR(open());
