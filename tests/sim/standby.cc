@@ -135,7 +135,7 @@ void Standby::disturb(const StreamPtr& stream) {
 }
 
 uint64_t Standby::applied(const Stream& stream) const {
-  const std::optional<resources::LogPosition> at = replica_.position(stream.lane);
+  const std::optional<resources::LogPosition> at = replica_.shown_position(stream.lane);
   return at.has_value() && at->incarnation == stream.incarnation ? at->cut : 0;
 }
 

@@ -40,7 +40,7 @@ Status Replica::apply(std::string_view bytes) {
   const int number = entry.head.lane;
   const bool is_piece = entry.head.kind != EntryKind::kChanges;
   const auto known = lanes_.find(number);
-  if (!is_piece && (known == lanes_.end() || !known->second.position.has_value())) {
+  if (!is_piece && !position(number).has_value()) {
     return out_of_range("changes of lane {} come before its snapshot", number);
   }
   if (known == lanes_.end()) {
@@ -56,13 +56,14 @@ void Replica::forget() {
   std::map<int, Lane> old;  // Its memory is given back without the lock.
   const std::lock_guard lock(shown_mutex_);
   old.swap(lanes_);
-  openings_.clear();
   changes_variables();
 }
 
 Status Replica::apply_changes(Lane* lane, const Entry& entry) {
   const EntryHead& head = entry.head;
-  LogPosition& position = *lane->position;
+  const bool is_shown = !lane->next.has_value();
+  Content& of = is_shown ? lane->shown : *lane->next;
+  LogPosition& position = *of.position;
   if (head.to.incarnation != position.incarnation) {
     return out_of_range("its log was opened anew: take a snapshot");
   }
@@ -71,10 +72,10 @@ Status Replica::apply_changes(Lane* lane, const Entry& entry) {
     return out_of_range("changes from cut {} to {} come where those from cut {} are next",
                         head.from, head.to.cut, position.cut);
   }
-  SR_RETURN_IF_ERROR(check(entry, lane->items));
+  SR_RETURN_IF_ERROR(check(entry, of.items));
   for (const Section& section : entry.sections) {
-    if (section.kind == SectionKind::kPushed) lane->pushed = section.pushed;
-    put(section, /*is_piece=*/false, &lane->items);
+    if (section.kind == SectionKind::kPushed) of.pushed = section.pushed;
+    put(section, {.is_shown = is_shown}, &of.items);
   }
   position = head.to;
   return {};
@@ -102,21 +103,42 @@ Status Replica::apply_piece(Lane* lane, const Entry& entry) {
     return status;
   }
   ++lane->pieces;
-  for (const Section& section : entry.sections) put(section, /*is_piece=*/true, &lane->arrived);
-  if (head.kind != EntryKind::kLastPiece) return {};
-  Items old;  // Its memory is given back without the lock.
-  const std::lock_guard lock(shown_mutex_);
-  old.swap(lane->items);
-  lane->items.swap(lane->arrived);
-  lane->position = std::exchange(lane->arriving, {});
-  lane->opening = openings_.try_emplace(head.to.incarnation, openings_.size()).first->second;
-  lane->pieces = 0;
-  lane->pushed.reset();
   for (const Section& section : entry.sections) {
-    if (section.kind == SectionKind::kPushed) lane->pushed = section.pushed;
+    put(section, {.is_piece = true, .is_shown = false}, &lane->arrived);
+  }
+  if (head.kind != EntryKind::kLastPiece) return {};
+  Content made{.position = std::exchange(lane->arriving, {}), .items = std::move(lane->arrived)};
+  lane->arrived.clear();
+  lane->pieces = 0;
+  for (const Section& section : entry.sections) {
+    if (section.kind == SectionKind::kPushed) made.pushed = section.pushed;
+  }
+  std::optional<Content> old;  // Its memory is given back without the lock.
+  {
+    const std::lock_guard lock(shown_mutex_);
+    old = std::exchange(lane->next, std::move(made));
+  }
+  show(head.to.incarnation);
+  return {};
+}
+
+/// Shows what lanes have of that opening, if no lane shows something and has not come so far.
+void Replica::show(uint64_t incarnation) {
+  const auto is_of = [incarnation](const Content& one) {
+    return one.position.has_value() && one.position->incarnation == incarnation;
+  };
+  for (const auto& [number, lane] : lanes_) {
+    const bool is_here = lane.next.has_value() ? is_of(*lane.next) : is_of(lane.shown);
+    if (!is_here && lane.shown.position.has_value()) return;
+  }
+  std::vector<Content> old;  // As above.
+  const std::lock_guard lock(shown_mutex_);
+  for (auto& [number, lane] : lanes_) {
+    if (!lane.next.has_value() || !is_of(*lane.next)) continue;
+    old.push_back(std::exchange(lane.shown, *std::move(lane.next)));
+    lane.next.reset();
   }
   changes_variables();
-  return {};
 }
 
 /// Whether all of an entry can be put on `items`.
@@ -213,7 +235,7 @@ Status Replica::check(const Entry& entry, const Items& items) const {
 
 /// What check() has found to be good. `items` of a snapshot that has not come as a whole are not
 /// looked up.
-void Replica::put(const Section& section, bool is_piece, Items* items) {
+void Replica::put(const Section& section, const Put& how, Items* items) {
   if (section.kind == SectionKind::kPushed || !takes(section)) return;
   const auto found = items->find(section.name);
   const bool is_new = found == items->end() || found->second.home != section.home;
@@ -228,13 +250,13 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
   }
   std::unique_lock lock(shown_mutex_, std::defer_lock);
   const auto shown = [&](bool has_changed) {
-    if (is_piece) return;
+    if (!how.is_shown) return;
     if (has_changed) changes_variables();
     lock.unlock();
   };
-  if (!is_piece) lock.lock();
+  if (how.is_shown) lock.lock();
   const std::string name(section.name);
-  if (section.kind == SectionKind::kGone && !is_piece) {
+  if (section.kind == SectionKind::kGone && !how.is_piece) {
     if (is_new) return;
     old = std::move(found->second);
     items->erase(found);
@@ -245,7 +267,7 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
   if (item.is_going && is_of_parts(section.kind)) return;
   const auto put_row = [&](const Rows& to, int64_t row, const char* from, size_t bytes) {
     std::unique_lock row_lock(lock_of(row), std::defer_lock);
-    if (!is_piece) row_lock.lock();
+    if (how.is_shown) row_lock.lock();
     std::memcpy(to.at + row * to.stride, from, bytes);
   };
   switch (section.kind) {
@@ -304,7 +326,9 @@ void Replica::put(const Section& section, bool is_piece, Items* items) {
 size_t Replica::bytes() const {
   size_t out = 0;
   for (const auto& [number, lane] : lanes_) {
-    for (const Items* const items : {&lane.items, &lane.arrived}) {
+    std::vector<const Items*> all = {&lane.shown.items, &lane.arrived};
+    if (lane.next.has_value()) all.push_back(&lane.next->items);
+    for (const Items* const items : all) {
       for (const auto& [name, item] : *items) {
         out +=
             item.table != nullptr ? static_cast<size_t>(item.table->bytes()) : item.value.nbytes();
@@ -316,29 +340,30 @@ size_t Replica::bytes() const {
 
 const Replica::Item* Replica::find(std::string_view name) const {
   const Item* out = nullptr;
-  uint64_t opening = 0;
   for (const auto& [number, lane] : lanes_) {
-    const auto it = lane.items.find(name);
-    if (it == lane.items.end() || it->second.is_going) continue;
-    if (out != nullptr &&
-        std::pair(lane.opening, it->second.home) < std::pair(opening, out->home)) {
-      continue;
-    }
-    out = &it->second;
-    opening = lane.opening;
+    const Content& of = lane.shown;
+    const auto it = of.items.find(name);
+    if (it == of.items.end() || it->second.is_going) continue;
+    if (out == nullptr || it->second.home > out->home) out = &it->second;
   }
   return out;
 }
 
 std::optional<LogPosition> Replica::position(int lane) const {
   const auto it = lanes_.find(lane);
-  return it == lanes_.end() ? std::nullopt : it->second.position;
+  if (it == lanes_.end()) return std::nullopt;
+  return it->second.next.has_value() ? it->second.next->position : it->second.shown.position;
+}
+
+std::optional<LogPosition> Replica::shown_position(int lane) const {
+  const auto it = lanes_.find(lane);
+  return it == lanes_.end() ? std::nullopt : it->second.shown.position;
 }
 
 std::vector<std::string> Replica::names() const {
   std::set<std::string> out;
   for (const auto& [number, lane] : lanes_) {
-    for (const auto& [name, item] : lane.items) {
+    for (const auto& [name, item] : lane.shown.items) {
       if (!item.is_going) out.insert(name);
     }
   }

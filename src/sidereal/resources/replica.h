@@ -25,7 +25,8 @@
 namespace sidereal::resources {
 
 /// A copy of what lanes of a task have, kept current by the entries of their logs. Of each lane it
-/// is what the lane was at a cut; between lanes there is no order.
+/// is what the lane was at a cut; between lanes there is no order. When the logs are opened anew,
+/// as by a task that was started again, it stays what it was until all lanes are here from there.
 /// Thread: one at a time, but for what says another thing.
 class Replica {
  public:
@@ -61,8 +62,10 @@ class Replica {
   /// Has nothing any more, and is no lane's copy.
   void forget();
 
-  /// Up to where `lane` is known; nothing before its first snapshot.
+  /// From where `lane` is to be read on; nothing before its first snapshot.
   [[nodiscard]] std::optional<LogPosition> position(int lane) const;
+  /// Up to where `lane` is in the copy, which may be of the opening before.
+  [[nodiscard]] std::optional<LogPosition> shown_position(int lane) const;
   /// Variables and tables that it has, in order.
   [[nodiscard]] std::vector<std::string> names() const;
   /// The value of a variable, until the next apply(). kNotFound.
@@ -101,23 +104,34 @@ class Replica {
   /// By name. A name may be on several lanes, when it goes from one to another: it is the item of
   /// the highest home then.
   using Items = std::map<std::string, Item, std::less<>>;
-  struct Lane {
+  /// What a lane has of one opening of its log; what is shown of lanes is of one opening of all.
+  struct Content {
     std::optional<LogPosition> position = {};
-    uint64_t opening = 0;  ///< How many snapshots had begun before that of this incarnation.
     Items items = {};
+    std::optional<PushedSoFar> pushed = {};
+  };
+  struct Lane {
+    Content shown = {};
+    /// Of a later opening, of which not all lanes are here yet.
+    std::optional<Content> next = {};
     /// Of a snapshot that has not come as a whole yet.
     LogPosition arriving = {};
     uint64_t pieces = 0;
     Items arrived = {};
-    std::optional<PushedSoFar> pushed = {};
   };
   /// What is known of an item while an entry is looked through.
   struct Known;
 
   Status apply_changes(Lane* lane, const Entry& entry);
   Status apply_piece(Lane* lane, const Entry& entry);
+  void show(uint64_t incarnation);
   Status check(const Entry& entry, const Items& items) const;
-  void put(const Section& section, bool is_piece, Items* items);
+  /// Whether it is of a snapshot, and whether it is looked up meanwhile.
+  struct Put {
+    bool is_piece = false;
+    bool is_shown = true;
+  };
+  void put(const Section& section, const Put& how, Items* items);
   /// With shown_mutex_.
   void changes_variables() { version_.fetch_add(1, std::memory_order_release); }
   [[nodiscard]] bool takes(const Section& section) const {
@@ -138,7 +152,6 @@ class Replica {
   mutable std::mutex shown_mutex_;
   mutable std::array<std::mutex, kRowLocks> row_locks_;  // Taken after no other one.
   std::map<int, Lane> lanes_;
-  std::map<uint64_t, uint64_t> openings_;  // By incarnation.
   std::atomic<uint64_t> version_ = 0;
 };
 

@@ -14,7 +14,7 @@ using tensor::Tensor;
 std::vector<PushedSoFar> Replica::pushed() const {
   std::vector<PushedSoFar> out;
   for (const auto& [number, lane] : lanes_) {
-    if (lane.pushed.has_value()) out.push_back(*lane.pushed);
+    if (lane.shown.pushed.has_value()) out.push_back(*lane.shown.pushed);
   }
   return out;
 }
@@ -22,7 +22,7 @@ std::vector<PushedSoFar> Replica::pushed() const {
 std::vector<Replica::Taken> Replica::take_all() {
   std::vector<Taken> out;
   for (auto& [number, lane] : lanes_) {
-    for (auto& [name, item] : lane.items) {
+    for (auto& [name, item] : lane.shown.items) {
       const bool has_value = item.table != nullptr || item.value.defined();
       if (!has_value || find(name) != &item) continue;
       out.push_back({.name = name, .lane = number, .table = item.table, .made = item.made});
@@ -30,7 +30,7 @@ std::vector<Replica::Taken> Replica::take_all() {
   }
   // What is shown was found; its memory becomes that of what takes it.
   for (Taken& taken : out) {
-    taken.value = std::move(lanes_.at(taken.lane).items.find(taken.name)->second.value);
+    taken.value = std::move(lanes_.at(taken.lane).shown.items.find(taken.name)->second.value);
   }
   forget();
   return out;
@@ -39,16 +39,16 @@ std::vector<Replica::Taken> Replica::take_all() {
 void ReplicaPieces::begin_lane() {
   piece_ = 0;
   row_ = 0;
-  if (lane_ != replica_.lanes_.end()) item_ = lane_->second.items.begin();
+  if (lane_ != replica_.lanes_.end()) item_ = lane_->second.shown.items.begin();
 }
 
 std::optional<std::string> ReplicaPieces::next(size_t bytes_max) {
-  while (lane_ != replica_.lanes_.end() && !lane_->second.position.has_value()) {
+  while (lane_ != replica_.lanes_.end() && !lane_->second.shown.position.has_value()) {
     ++lane_;
     begin_lane();
   }
   if (lane_ == replica_.lanes_.end()) return std::nullopt;
-  const Replica::Lane& lane = lane_->second;
+  const Replica::Content& lane = lane_->second.shown;
   EntryWriter to(
       {.kind = EntryKind::kPiece, .lane = lane_->first, .to = *lane.position, .from = piece_++});
   while (item_ != lane.items.end() && to.bytes() < bytes_max) {

@@ -160,16 +160,6 @@ TEST_F(ReplicaTest, HasWhatTheLaterLaneSays) {
   expect_w({1, 1});
 }
 
-TEST_F(ReplicaTest, HasWhatALaterOpeningSays) {
-  EntryWriter old = piece(0, 2, true, /*lane=*/1);
-  old.put_value("w", 9, ones(1));
-  ASSERT_TRUE(apply(std::move(old)).ok());
-  EntryWriter anew = piece(0, 0, true, 0, /*incarnation=*/2);
-  anew.put_value("w", 1, ones(2));
-  ASSERT_TRUE(apply(std::move(anew)).ok());
-  expect_w({1, 1, 1, 1});
-}
-
 TEST_F(ReplicaTest, LeavesOutWhatGoesWhileItsSnapshotIsRead) {
   EntryWriter first = piece(0, 5, false);
   put_rows(&first, ones(4), {0});
@@ -288,6 +278,37 @@ TEST_F(ReplicaTest, TellsOfVariablesAndWhenTheyChange) {
   replica_.forget();
   EXPECT_THAT(told(), ElementsAre());
   EXPECT_FALSE(replica_.position(0).has_value());
+}
+
+TEST_F(ReplicaTest, StaysWhatItWasUntilAllLanesAreHereFromALaterOpening) {
+  start();
+  EntryWriter other = piece(0, 5, true, /*lane=*/1);
+  other.put_value("v", 1, ones(1));
+  ASSERT_TRUE(apply(std::move(other)).ok());
+  // The task is started again, and has begun to say what it has.
+  EntryWriter again = piece(0, 2, true, /*lane=*/0, /*incarnation=*/2);
+  again.put_value("w", 1, Tensor::of<float>(Shape{1, 2}, {7, 7}));
+  ASSERT_TRUE(apply(std::move(again)).ok());
+  EntryWriter rows = changes(2, 0, 2);
+  put_rows(&rows, Tensor::of<float>(Shape{1, 2}, {8, 8}), {0});
+  ASSERT_TRUE(apply(std::move(rows)).ok());
+  expect_w({1, 1, 1, 1, 1, 1, 1, 1});
+  EXPECT_THAT(replica_.names(), ElementsAre("v", "w"));
+  EXPECT_EQ(replica_.shown_position(0)->cut, 5);
+  EXPECT_EQ(replica_.position(0)->incarnation, 2U);
+  EXPECT_EQ(replica_.position(0)->cut, 3);
+  EXPECT_EQ(replica_.bytes(), (4 + 1 + 1) * 2 * sizeof(float));
+  // And again, before the rest of it came.
+  for (const int lane : {0, 1}) {
+    EntryWriter third = piece(0, 4, true, lane, /*incarnation=*/3);
+    third.put_value(lane == 0 ? "w" : "v", 1, Tensor::of<float>(Shape{1, 2}, {9, 9}));
+    ASSERT_TRUE(apply(std::move(third)).ok());
+    if (lane == 0) expect_w({1, 1, 1, 1, 1, 1, 1, 1});
+  }
+  expect_w({9, 9});
+  EXPECT_EQ(replica_.shown_position(0)->incarnation, 3U);
+  EXPECT_EQ(replica_.shown_position(1)->incarnation, 3U);
+  EXPECT_EQ(replica_.bytes(), 2 * 2 * sizeof(float));
 }
 
 TEST_F(ReplicaTest, GoesToAnotherOneInPieces) {

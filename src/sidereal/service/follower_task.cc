@@ -203,7 +203,7 @@ bool Follower::Task::take(int lane, const Call* call, v1::FollowReply* reply, ui
     }
     if (static_cast<size_t>(lane) < lanes_.size()) {
       Lane& now = lanes_[static_cast<size_t>(lane)];
-      const std::optional<LogPosition> position = replica_.position(lane);
+      const std::optional<LogPosition> position = replica_.shown_position(lane);
       // Where an entry was refused the stream ends, and what comes yet must not be acknowledged.
       if (position.has_value() && position->incarnation == now.incarnation && !now.wants_all) {
         *applied = position->cut;
@@ -250,7 +250,7 @@ void Follower::Task::take_entry(int lane, const v1::FollowReply& reply,
       return;
     }
   }
-  const std::optional<LogPosition> position = replica_.position(lane);
+  const std::optional<LogPosition> position = replica_.shown_position(lane);
   if (!position.has_value() || position->incarnation != at.incarnation) return;
   is_mended_ = true;
   if (position->cut >= at.mark_end) at.marked = std::max(at.marked, at.mark);
@@ -276,7 +276,7 @@ void Follower::Task::ended(int lane, const Call* call, const Status& status) {
 bool Follower::Task::is_whole() const {
   std::optional<uint64_t> incarnation;
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    const std::optional<LogPosition> position = replica_.position(static_cast<int>(i));
+    const std::optional<LogPosition> position = replica_.shown_position(static_cast<int>(i));
     if (!position.has_value() || !lanes_[i].current.has_value()) return false;
     if (position->incarnation != incarnation.value_or(position->incarnation)) return false;
     incarnation = position->incarnation;
