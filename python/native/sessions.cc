@@ -68,7 +68,8 @@ std::unique_ptr<Server> make_server(
     const std::string& protocol, const std::optional<std::string>& endpoint_map_path,
     std::optional<int64_t> lanes, std::optional<bool> polling, std::optional<int64_t> spin_us,
     std::optional<bool> pin_cores, std::optional<int64_t> connect_deadline_ms,
-    std::optional<bool> shared_memory, std::optional<int64_t> replicas) {
+    std::optional<bool> shared_memory, std::optional<int64_t> replicas,
+    std::optional<int64_t> min_insync_replicas) {
   app::ServerOptions options{.cluster = cluster,
                              .job = job,
                              .task = task,
@@ -87,7 +88,8 @@ std::unique_ptr<Server> make_server(
        .connect_deadline_ms = connect_deadline_ms,
        .endpoint_map_path = endpoint_map_path,
        .shared_memory = shared_memory,
-       .replicas = replicas},
+       .replicas = replicas,
+       .min_insync_replicas = min_insync_replicas},
       [](const char* name) { return std::getenv(name); }, &options));
   static const bool quiet = [] {
     security::log_less_of_grpc();
@@ -113,7 +115,8 @@ void bind_server(nb::module_& m) {
                   "security"_a, "intra_op_threads"_a, "device_filters"_a,
                   "session_defaults"_a.none(), "protocol"_a, "endpoint_map_path"_a.none(),
                   "lanes"_a.none(), "polling"_a.none(), "spin_us"_a.none(), "pin_cores"_a.none(),
-                  "connect_deadline_ms"_a.none(), "shared_memory"_a.none(), "replicas"_a.none())
+                  "connect_deadline_ms"_a.none(), "shared_memory"_a.none(), "replicas"_a.none(),
+                  "min_insync_replicas"_a.none())
       .def_prop_ro("target", &Server::target)
       .def_prop_ro("task", &Server::task)
       .def_prop_ro("cluster", &Server::cluster)

@@ -231,7 +231,7 @@ void bind_clusters(nb::module_& m) {
       "start_local_cluster",
       [](int ps, int workers, int ps_lanes, int worker_lanes, const std::string& protocol,
          int64_t spin_us, bool in_process, const std::string& program, double start_deadline_s,
-         bool restarts, int restarts_max, double silence_s, int replicas,
+         bool restarts, int restarts_max, double silence_s, int replicas, int min_insync_replicas,
          const std::string& event_dir) {
         const app::LocalClusterOptions options{
             .ps = ps,
@@ -244,6 +244,7 @@ void bind_clusters(nb::module_& m) {
             .program = program,
             .restarts = restarts,
             .replicas = replicas,
+            .min_insync_replicas = min_insync_replicas,
             .restarts_max = restarts_max,
             .silence_s = silence_s,
             .event_dir = event_dir,
@@ -252,7 +253,7 @@ void bind_clusters(nb::module_& m) {
       },
       "ps"_a, "workers"_a, "ps_lanes"_a, "worker_lanes"_a, "protocol"_a, "spin_us"_a,
       "in_process"_a, "program"_a, "start_deadline_s"_a, "restarts"_a, "restarts_max"_a,
-      "silence_s"_a, "replicas"_a, "event_dir"_a);
+      "silence_s"_a, "replicas"_a, "min_insync_replicas"_a, "event_dir"_a);
   m.def(
       "remote_cluster",
       [](const std::string& spec, const security::SecurityOptions& security) {

@@ -221,6 +221,7 @@ class Server:
         connect_deadline_ms: int | None,
         shared_memory: bool | None,
         replicas: int | None,
+        min_insync_replicas: int | None,
     ) -> Server: ...
     @property
     def target(self) -> str: ...
@@ -1046,6 +1047,7 @@ def start_local_cluster(
     replicas: int,
     event_dir: str,
 ) -> Cluster: ...
+    min_insync_replicas: int,
 def remote_cluster(spec: str, security: SecurityOptions) -> Cluster: ...
 
 class SilenceWatch:

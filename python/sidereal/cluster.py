@@ -107,7 +107,8 @@ class LocalCluster(Cluster):
     lost it.
     replicas: copies of the variables of each parameter server, with its own: the others are
     synchronous standbys in other parameter servers. One that is started again takes from there what
-    it had.
+    it had. min_insync_replicas: of these, what must have a push before it is answered: with fewer
+    in sync pushes wait, so that what was answered is not lost with any one server.
     event_dir: a folder, which is made, of files with what happens to the tasks, for `sidereal
     events --file`; they last when tasks are gone.
     """
@@ -127,6 +128,7 @@ class LocalCluster(Cluster):
         restarts: int = 5,
         silence_s: float = 10.0,
         replicas: int = 1,
+        min_insync_replicas: int = 1,
         event_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         ps = whole("LocalCluster", "ps", ps)
@@ -152,6 +154,9 @@ class LocalCluster(Cluster):
                 restarts_max=restarts,
                 silence_s=silence_s,
                 replicas=whole("LocalCluster", "replicas", replicas),
+                min_insync_replicas=whole(
+                    "LocalCluster", "min_insync_replicas", min_insync_replicas
+                ),
                 event_dir="" if event_dir is None else os.fspath(event_dir),
             )
         )

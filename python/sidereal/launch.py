@@ -180,6 +180,14 @@ def parser() -> argparse.ArgumentParser:
         "synchronous standbys in other parameter servers, and one that is started again takes from "
         "there what it had",
     )
+    out.add_argument(
+        "--min-insync-replicas",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of these copies, how many must have a push before it is answered: with fewer in sync "
+        "pushes wait",
+    )
     out.add_argument("script", metavar="SCRIPT", help="what every task runs")
     out.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return out
@@ -189,7 +197,8 @@ def check(options: argparse.Namespace) -> str | None:
     """What is wrong with the options, or None. Fills in where tasks run, if that is not given, and
     what follows of options for the environment of tasks."""
     least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
-                "silence": 0, "cpus": 0, "start_timeout": 0, "replicas": 1}  # fmt: skip
+                "silence": 0, "cpus": 0, "start_timeout": 0, "replicas": 1,
+                "min_insync_replicas": 1}  # fmt: skip
     for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
@@ -211,8 +220,15 @@ def check(options: argparse.Namespace) -> str | None:
             return f"--env: {setting} is not set here; give it as {setting}=VALUE"
     if options.replicas > max(options.ps, 1):
         return f"--replicas is {options.replicas}, and there are {options.ps} parameter servers"
+    if options.min_insync_replicas > options.replicas:
+        return (f"--min-insync-replicas is {options.min_insync_replicas}, and --replicas is "
+                f"{options.replicas}")  # fmt: skip
     if options.replicas > 1:
-        options.env = [*options.env, f"PS_REPLICAS={options.replicas}"]
+        options.env = [
+            *options.env,
+            f"PS_REPLICAS={options.replicas}",
+            f"PS_MIN_INSYNC_REPLICAS={options.min_insync_replicas}",
+        ]
     return None
 
 

@@ -78,6 +78,7 @@ class ServerDef:
     connect_deadline_ms: int | None = None
     shared_memory: bool | None = None
     replicas: int | None = None
+    min_insync_replicas: int | None = None
 
     def __str__(self) -> str:
         cluster = "".join(f"  {line}\n" for line in str(self.cluster).splitlines())
@@ -98,6 +99,7 @@ _SETTINGS = (
     "connect_deadline_ms",
     "shared_memory",
     "replicas",
+    "min_insync_replicas",
 )
 
 
@@ -192,6 +194,8 @@ class Server:
 
     replicas: copies of its variables, with its own; the others are synchronous standbys in other
         tasks of the job, which all say the same (PS_REPLICAS for the job ps). 1: there are none.
+    min_insync_replicas: of these, what must have a push before it is answered: with fewer in sync
+        pushes wait (PS_MIN_INSYNC_REPLICAS for the job ps). 1: they wait for those that are.
 
     Errors: TypeError and ValueError for arguments; InvalidArgumentError for an address without a
     port; UnknownError ("Could not start gRPC server") for a port in use; FailedPreconditionError
@@ -217,6 +221,7 @@ class Server:
         connect_deadline_ms: int | None = None,
         shared_memory: bool | None = None,
         replicas: int | None = None,
+        min_insync_replicas: int | None = None,
     ) -> None:
         settings = {
             "endpoint_map_path": endpoint_map_path,
@@ -227,6 +232,7 @@ class Server:
             "connect_deadline_ms": connect_deadline_ms,
             "shared_memory": shared_memory,
             "replicas": replicas,
+            "min_insync_replicas": min_insync_replicas,
         }
         self._def = _effective(
             server_or_cluster_def, job_name, task_index, protocol, config, settings

@@ -19,23 +19,25 @@ class Cluster:
     """Some ps of two lanes and a worker, and programs that follow them."""
 
     def __init__(
-        self, protocol: str, *options: Any, ps: int = 2, replicas: int = 1, **process: Any
-    ) -> None:
+        self, protocol: str, *options: Any, ps: int = 2, replicas: int = 1,
+        min_insync_replicas: int = 1, **process: Any,
+    ) -> None:  # fmt: skip
         ports = addresses(ps + 1)
         self.jobs = {"ps": ports[:ps], "worker": ports[ps:]}
         self._options = ["--protocol", protocol, "--lanes", "2", *options]
-        self._replicas, self._process = replicas, process
+        self._copies = [
+            *("--option", f"replicas={replicas}"),
+            *("--option", f"min_insync_replicas={min_insync_replicas}"),
+        ]
+        self._process = process
         self.processes = Processes()
         self.ps = [self._serve("ps", task) for task in range(ps)]
         self._serve("worker", 0)
         self.target = f"grpc://{ports[ps]}"
 
     def _serve(self, job: str, task: int) -> subprocess.Popen[str]:
-        replicas = self._replicas if job == "ps" else 1
-        return self.processes.serve(
-            self.jobs, job, task, *self._options, "--option", f"replicas={replicas}",
-            **self._process,
-        )  # fmt: skip
+        copies = self._copies if job == "ps" else []
+        return self.processes.serve(self.jobs, job, task, *self._options, *copies, **self._process)
 
     def __enter__(self) -> Cluster:
         return self

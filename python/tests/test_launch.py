@@ -395,6 +395,8 @@ def test_a_module_is_run_by_its_name(launch: Starter, tmp_path: Path) -> None:
     (["--ps", "0", "--workers", "0", __file__], "there is no task to run"),
     (["--env", "NOT_SET_HERE", __file__], "NOT_SET_HERE"),
     (["--hosts", "a,,b", __file__], "write names with commas"),
+    (["--replicas", "2", "--min-insync-replicas", "3", "--ps", "2", __file__],
+     "--min-insync-replicas is 3, and --replicas is 2"),
     (["--replicas", "3", "--ps", "2", __file__], "--replicas is 3, and there are 2 parameter"),
 ])  # fmt: skip
 def test_wrong_usage_is_said_before_anything_starts(words: list[str], said: str) -> None:

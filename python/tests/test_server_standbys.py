@@ -89,6 +89,32 @@ def test_no_push_that_was_answered_is_lost_or_made_twice(protocol: str, others: 
             wait_until_in_sync(cluster.target, **in_sync)
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_one_that_is_killed_before_its_standby_is_back_has_answered_nothing_alone(
+    protocol: str,
+) -> None:
+    with Cluster(protocol, ps=PS, replicas=2, min_insync_replicas=2) as cluster:
+        workers = workers_of(cluster, 5)
+        for _ in range(3 * KILLS):
+            threads = [threading.Thread(target=worker.run) for worker in workers]
+            for thread in threads:
+                thread.start()
+            # Answered by a standby that has just come back, and by nothing else.
+            assert workers[0].many.acquire(timeout=PATIENCE_S)
+            cluster.restart_ps(1)
+            for worker in workers:
+                worker.ends.set()
+            for worker, thread in zip(workers, threads):
+                thread.join(PATIENCE_S)
+                assert not thread.is_alive()
+                worker.ends.clear()
+                worker.close()
+                worker.connect()
+            counts = workers[0].now()
+            assert (counts >= sum(worker.answered for worker in workers)).all()
+            assert (counts <= sum(worker.sent for worker in workers)).all()
+
+
 def test_one_that_is_lost_with_its_standby_begins_with_nothing(tmp_path: Path) -> None:
     with Cluster("star_server", ps=PS, replicas=2) as cluster:
         (worker, *_) = workers_of(cluster, 2)

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +55,14 @@ print("value", int((found < counting.answered).sum()), int((found > counting.sen
       flush=True)
 """
 
+#: How many pushes a task has of what this client pushes.
+COUNT = """
+import sys
+from counting import PUSHED, Counting
+
+print("has", int(Counting(sys.argv[1], 1, 3).now()[1].sum()) // PUSHED, flush=True)
+"""
+
 
 @pytest.fixture
 def make_network() -> Iterator[Callable[[], Network]]:
@@ -65,8 +74,14 @@ def make_network() -> Iterator[Callable[[], Network]]:
 class Cluster:
     """Servers in namespaces, and what they say in their event logs."""
 
-    def __init__(self, network: Network, folder: Path, protocol: str) -> None:
+    def __init__(
+        self, network: Network, folder: Path, protocol: str, min_insync_replicas: int = 1
+    ) -> None:
         folder.mkdir()
+        self._copies = [
+            *("--option", "replicas=2"),
+            *("--option", f"min_insync_replicas={min_insync_replicas}"),
+        ]
         self._network, self._protocol, self._folder = network, protocol, folder
         (folder / "secret").write_text("0123456789abcdef0123456789abcdef")
         self.processes: dict[str, subprocess.Popen[str]] = {}
@@ -74,7 +89,7 @@ class Cluster:
             self.serve(name)
 
     def serve(self, name: str) -> None:
-        options = ["--option", "replicas=2"] if name != "worker" else []
+        options = self._copies if name != "worker" else []
         task = {"worker": "0", LATER: "1"}.get(name, name.removeprefix("ps"))
         ps = ["ps0", LATER if name == LATER else "ps1", "ps2"]
         jobs = {
@@ -99,14 +114,25 @@ class Cluster:
         return [one for one in map(json.loads, lines) if one["event"] == event]
 
     def client(self) -> Watched:
-        self.processes["client"] = self._network.start(
-            "worker", sys.executable, "-c", CLIENT, f"grpc://{ADDRESSES['worker']}:4000",
+        return self.program("client", "worker", CLIENT, f"grpc://{ADDRESSES['worker']}:4000")
+
+    def counts(self, target: str) -> int:
+        """How many pushes ps 1 has, as a server of its cluster finds it."""
+        line = self.program("count", LATER, COUNT, target).until(
+            lambda line: line[0] == "has", PATIENCE_S
+        )
+        assert line is not None
+        return int(line[1])
+
+    def program(self, name: str, member: str, text: str, target: str) -> Watched:
+        self.processes[name] = self._network.start(
+            member, sys.executable, "-c", text, target,
             env=os.environ | {
                 "SIDEREAL_SECRET_FILE": str(self._folder / "secret"),
                 "PYTHONPATH": os.pathsep.join(map(str, [Path(__file__).parent, *sys.path])),
             },
         )  # fmt: skip
-        return Watched(self.processes["client"])
+        return Watched(self.processes[name])
 
     def end(self) -> None:
         for process in self.processes.values():
@@ -124,6 +150,13 @@ def push_until(cluster: Cluster, client: Watched, name: str, event: str, count: 
     """Pushes are answered all the while, until a server has said that so often."""
     while len(cluster.events(name, event)) < count:
         push(client, 1)
+
+
+def wait_for(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def cut_and_heal(network: Network, cuts: list[tuple[str, str]], folder: Path) -> None:
@@ -185,5 +218,38 @@ def test_one_whose_place_was_taken_while_it_was_cut_off_ends_when_it_hears_of_it
         (deposed,) = cluster.events("ps1", "task_deposed")
         (later,) = cluster.events(LATER, "task_up")
         assert f"'by': '{later['incarnation']}'" in str(deposed)
+    finally:
+        cluster.end()
+
+
+def test_one_that_is_cut_off_answers_nothing_where_two_must_have_it(
+    make_network: Callable[[], Network], tmp_path: Path
+) -> None:
+    network = make_network()
+    cluster = Cluster(network, tmp_path / "cluster", "star_server", min_insync_replicas=2)
+
+    def cut_off(times: int) -> None:
+        network.cut(*CUTS["both_ways"])
+        wait_for(lambda: len(cluster.events("ps1", "pushes_wait")) == times)
+        # What was answered before.
+        client.until(lambda line: False, 0.5)
+        assert client.until(lambda line: line[0] == "pushed", 1) is None
+
+    try:
+        client = cluster.client()
+        push_until(cluster, client, "ps1", "standby_in_sync", 1)
+        cut_off(1)
+        network.heal(*CUTS["both_ways"])
+        push(client, 50)
+        cut_off(2)
+        # What another process has that takes its place is what was answered.
+        pushed = sum(line[0] == "pushed" for line in client.seen)
+        cluster.serve(LATER)
+        wait_for(lambda: cluster.events(LATER, "standby_taken"))
+        network.heal(*CUTS["both_ways"])
+        assert cluster.processes["ps1"].wait(PATIENCE_S) == 1
+        assert client.until(lambda line: line[0] == "pushed", 1) is None
+        found = cluster.counts(f"grpc://{ADDRESSES[LATER]}:4000")
+        assert found in (pushed, pushed + 1), "the last one was made, and not answered"
     finally:
         cluster.end()

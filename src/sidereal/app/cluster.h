@@ -67,6 +67,7 @@ struct LocalClusterOptions {
   /// config::Options::replicas of each ps: with `restarts`, one that is started again has the
   /// variables that it had.
   int replicas = 1;
+  int min_insync_replicas = 1;    ///< config::Options has it, of each ps.
   int restarts_max = 5;           ///< Of one task within `restart_window_s`; then it is lost.
   double restart_window_s = 600;  ///< See restarts_max.
   double silence_s = 10;          ///< See restarts. 0: nobody is killed.

@@ -82,6 +82,11 @@ Status validate(const LocalClusterOptions& options) {
         "replicas is {}; it must be from 1 to the number of ps, which is {}: start more ps",
         options.replicas, options.ps);
   }
+  if (options.min_insync_replicas < 1 || options.min_insync_replicas > options.replicas) {
+    return base::invalid_argument(
+        "min_insync_replicas is {}; it must be from 1 to replicas, which is {}",
+        options.min_insync_replicas, options.replicas);
+  }
   if (options.restarts_max < 0) {
     return base::invalid_argument("restarts_max is {}; it must not be negative",
                                   options.restarts_max);
@@ -217,7 +222,10 @@ class LocalCluster final : public Cluster {
       server.protocol = options_.protocol;
       server.lanes = task.lanes;
       server.data.spin_us = spin_us_;
-      if (task.job == "ps") server.data.replicas = options_.replicas;
+      if (task.job == "ps") {
+        server.data.replicas = options_.replicas;
+        server.data.min_insync_replicas = options_.min_insync_replicas;
+      }
       // The log is that of somebody else's program, who has set nothing.
       server.logs_settings = false;
       Result<std::unique_ptr<Server>> started = Server::create(server);
@@ -249,7 +257,8 @@ class LocalCluster final : public Cluster {
                                           "0"};
     if (task.job == "ps" && options_.replicas > 1) {
       arguments.insert(arguments.end(),
-                       {"--option", fmt::format("replicas={}", options_.replicas)});
+                       {"--option", fmt::format("replicas={}", options_.replicas), "--option",
+                        fmt::format("min_insync_replicas={}", options_.min_insync_replicas)});
       // One that is started again knows where its standbys are.
       if (!spec_.empty()) arguments.insert(arguments.end(), {"--cluster", spec_.to_json()});
     }

@@ -254,6 +254,7 @@ class Server::Impl {
         .lanes = options.lanes,
         .intra_op_threads = options.intra_op_threads,
         .standby_timeout_ns = options.data.standby_timeout_ms * sys::kMillisecond,
+        .min_insync_replicas = static_cast<int>(options.data.min_insync_replicas),
         .host_functions = options.host_functions,
         .datasets = dataset::make_datasets(random_->next()),
         .disk = sys::posix::create_disk()};
@@ -313,6 +314,12 @@ class Server::Impl {
 
   /// Standbys of other tasks, and what this one has from its own.
   Status set_standbys(const ServerOptions& options) {
+    if (options.data.min_insync_replicas > options.data.replicas) {
+      return base::invalid_argument(
+          "min_insync_replicas is {}, and replicas is {}: there are never so many copies, and "
+          "pushes would wait for ever; give as many replicas",
+          options.data.min_insync_replicas, options.data.replicas);
+    }
     if (options.data.replicas <= 1) return {};
     SR_ASSIGN_OR_RETURN(
         standbys_,

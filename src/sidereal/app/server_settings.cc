@@ -29,6 +29,7 @@ constexpr Names kPs = {"PS_ENABLE_POLLING", "NETWORK_PS_CORE_NUMBER", "PS_DISABL
 constexpr int kDefaultLanesMax = 16;
 constexpr const char* kConnect = "NETWORK_MAX_CONNECTION_TIMEOUT";
 constexpr const char* kReplicas = "PS_REPLICAS";
+constexpr const char* kMinInsync = "PS_MIN_INSYNC_REPLICAS";
 constexpr const char* kMapPath = "TF_SEASTAR_ENDPOINT_MAP_PATH";
 
 std::optional<std::string> read(const Environment& environment, const char* name) {
@@ -67,7 +68,9 @@ class Completion {
         options_(*options) {}
 
   Status run() {
-    SR_RETURN_IF_ERROR(set_replicas());
+    SR_RETURN_IF_ERROR(set_replicas(given_.replicas, kReplicas, &config::Options::replicas));
+    SR_RETURN_IF_ERROR(set_replicas(given_.min_insync_replicas, kMinInsync,
+                                    &config::Options::min_insync_replicas));
     if (!cluster::has_data_port(options_.protocol)) return take_lanes();
     SR_RETURN_IF_ERROR(set_spin());
     SR_RETURN_IF_ERROR(set_lanes());
@@ -156,16 +159,17 @@ class Completion {
     return config::validate(options_.data);
   }
 
-  Status set_replicas() {
+  Status set_replicas(std::optional<int64_t> given, const char* variable,
+                      int64_t config::Options::*member) {
     const auto fields = config::option_fields();
-    const auto field = std::ranges::find_if(
-        fields, [](const auto& one) { return one.member == &config::Options::replicas; });
+    const auto field =
+        std::ranges::find_if(fields, [&](const auto& one) { return one.member == member; });
     SR_ASSIGN_OR_RETURN(const std::optional<int64_t> said,
-                        read_int(environment_, kReplicas, field->min, field->max));
-    if (given_.replicas) {
-      options_.data.replicas = *given_.replicas;
+                        read_int(environment_, variable, field->min, field->max));
+    if (given) {
+      options_.data.*member = *given;
     } else if (said && options_.job == "ps") {
-      options_.data.replicas = *said;
+      options_.data.*member = *said;
     }
     return config::validate(options_.data);
   }

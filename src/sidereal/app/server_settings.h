@@ -21,8 +21,9 @@ struct ServerSettings {
   std::optional<bool> pin_cores = {};   ///< Each lane keeps to a processor of its own.
   std::optional<int64_t> connect_deadline_ms = {};  ///< As config::Options has it.
   std::optional<std::string> endpoint_map_path = {};
-  std::optional<bool> shared_memory = {};  ///< As config::Options has it.
-  std::optional<int64_t> replicas = {};    ///< As config::Options has it.
+  std::optional<bool> shared_memory = {};           ///< As config::Options has it.
+  std::optional<int64_t> replicas = {};             ///< As config::Options has it.
+  std::optional<int64_t> min_insync_replicas = {};  ///< Likewise.
 };
 
 /// The value of an environment variable; nullptr when it is not set.
@@ -30,14 +31,15 @@ using Environment = std::function<const char*(const char* name)>;
 
 /// Completes the options of a server, whose `job` and `protocol` are set: what was given goes
 /// before what the environment says, and that before defaults. With "grpc", whose servers have no
-/// data port, only lanes and replicas that were given count, and PS_REPLICAS.
+/// data port, only lanes and replicas that were given count, and what the environment says of
+/// replicas.
 ///
 /// Variables, all of which may be empty: WORKER_ENABLE_POLLING, NETWORK_WORKER_CORE_NUMBER and
-/// WORKER_DISABLE_PIN_CORES for the jobs "worker" and "chief"; PS_REPLICAS for "ps";
-/// PS_ENABLE_POLLING, NETWORK_PS_CORE_NUMBER and PS_DISABLE_PIN_CORES for all others;
-/// NETWORK_MAX_CONNECTION_TIMEOUT (ms); TF_SEASTAR_ENDPOINT_MAP_PATH. A number of cores beyond
-/// those that the process may use counts as these. Without a path, a file ".endpoint_map" in the
-/// working directory counts.
+/// WORKER_DISABLE_PIN_CORES for the jobs "worker" and "chief"; PS_REPLICAS and
+/// PS_MIN_INSYNC_REPLICAS for "ps"; PS_ENABLE_POLLING, NETWORK_PS_CORE_NUMBER and
+/// PS_DISABLE_PIN_CORES for all others; NETWORK_MAX_CONNECTION_TIMEOUT (ms);
+/// TF_SEASTAR_ENDPOINT_MAP_PATH. A number of cores beyond those that the process may use counts as
+/// these. Without a path, a file ".endpoint_map" in the working directory counts.
 ///
 /// Errors: kInvalidArgument naming option or variable, its value and what it may be.
 /// For main() and bindings: nothing below reads the environment.

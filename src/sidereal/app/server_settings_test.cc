@@ -118,6 +118,10 @@ TEST(ServerSettings, of_a_ps_say_how_many_replicas_there_are) {
   EXPECT_EQ(complete("ps", {}, two, cluster::Protocol::kGrpc)->data.replicas, 2);
   EXPECT_EQ(complete("ps", {.replicas = 3}, two)->data.replicas, 3);
   EXPECT_EQ(complete("worker", {}, two)->data.replicas, 1);
+  const Variables both = {{"PS_REPLICAS", "3"}, {"PS_MIN_INSYNC_REPLICAS", "2"}};
+  EXPECT_EQ(complete("ps", {}, two)->data.min_insync_replicas, 1);
+  EXPECT_EQ(complete("ps", {}, both)->data.min_insync_replicas, 2);
+  EXPECT_EQ(complete("ps", {.min_insync_replicas = 3}, both)->data.min_insync_replicas, 3);
   EXPECT_THAT(error_of({{"PS_REPLICAS", "0"}}),
               HasSubstr("PS_REPLICAS is '0'; it must be a whole number from 1"));
 }

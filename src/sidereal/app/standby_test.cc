@@ -131,19 +131,27 @@ class Standbys : public ::testing::TestWithParam<int> {
   using Answer = std::future<task::ProgramResult>;
 
   void start(std::chrono::milliseconds timeout) {
+    for (Answer& answer : begin_task(timeout, 1)) EXPECT_TRUE(status_of(&answer).ok());
+  }
+  /// The answers of what gives the variables their first values.
+  std::vector<Answer> begin_task(std::chrono::milliseconds timeout, int min_insync_replicas) {
+    std::vector<Answer> out;
     auto task = task::Task::create({.name = "/job:ps/replica:0/task:0",
                                     .incarnation = 7,
                                     .lanes = GetParam(),
-                                    .standby_timeout_ns = timeout.count() * sys::kMillisecond});
-    ASSERT_TRUE(task.ok()) << task.status();
+                                    .standby_timeout_ns = timeout.count() * sys::kMillisecond,
+                                    .min_insync_replicas = min_insync_replicas});
+    EXPECT_TRUE(task.ok()) << task.status();
+    if (!task.ok()) return out;
     task_ = *std::move(task);
     task_->start({&peers_});
-    ASSERT_TRUE(task_->open_session(kSession).ok());
+    EXPECT_TRUE(task_->open_session(kSession).ok());
     for (int i = 0; i < GetParam(); ++i) {
-      run(add("VariableAssign", name(i)), 0);
+      out.push_back(begin(add("VariableAssign", name(i)), 0));
       pushes_.push_back(add("VariableAssignAdd", name(i)));
       pulls_.push_back(add("VariableRead", name(i)));
     }
+    return out;
   }
   void TearDown() override {
     if (task_ != nullptr) task_->stop();
@@ -181,16 +189,17 @@ class Standbys : public ::testing::TestWithParam<int> {
       out.feeds = {1};
       out.feed_names = {"value"};
     }
+    if (op == "VariableAssign") assign_ = program::encode(out);
     const auto added = task_->register_program(
         kSession, {.bytes = program::encode(out), .lane = task::lane_hint(kSession)});
     EXPECT_TRUE(added.ok()) << added.status();
     return added.ok() ? *added : 0;
   }
 
-  Answer begin(uint64_t program, std::optional<float> value) {
+  Answer begin(uint64_t program, std::optional<float> value, uint64_t session = kSession) {
     auto ended = std::make_shared<std::promise<task::ProgramResult>>();
-    const uint64_t step = task::step_number(kSession, ++steps_ << 8);
-    task::ProgramCall call = {.session = kSession, .program = program, .step = step, .feeds = {}};
+    const uint64_t step = task::step_number(session, ++steps_ << 8);
+    task::ProgramCall call = {.session = session, .program = program, .step = step, .feeds = {}};
     if (value.has_value()) {
       call.feeds.push_back(Tensor::of(Shape{2}, std::vector<float>{*value, *value}));
     }
@@ -203,11 +212,6 @@ class Standbys : public ::testing::TestWithParam<int> {
       return base::deadline_exceeded("it is not answered");
     }
     return answer->get().status;
-  }
-  void run(uint64_t program, std::optional<float> value) {
-    Answer answer = begin(program, value);
-    const Status status = status_of(&answer);
-    EXPECT_TRUE(status.ok()) << status;
   }
   Answer push(int variable) { return begin(pushes_[static_cast<size_t>(variable)], 1); }
   /// Also of what a push has changed that waits.
@@ -268,6 +272,7 @@ class Standbys : public ::testing::TestWithParam<int> {
   static constexpr uint64_t kSession = 256;
   NoPeers peers_;
   std::unique_ptr<task::Task> task_;
+  std::string assign_;  // A program.
   std::vector<uint64_t> pushes_;
   std::vector<uint64_t> pulls_;
   uint64_t steps_ = 0;
@@ -372,6 +377,63 @@ TEST_P(Standbys, are_in_sync_when_they_have_what_was_answered_before) {
   }
 }
 
+TEST_P(Standbys, are_waited_for_until_there_are_enough_of_them) {
+  std::vector<Answer> made = begin_task(100ms, /*min_insync_replicas=*/2);
+  ASSERT_EQ(made.size(), static_cast<size_t>(GetParam()));
+  for (int i = 0; i < GetParam(); ++i) EXPECT_EQ(pull(i), 0);
+  for (const Answer& answer : made) EXPECT_FALSE(is_answered(answer));
+  EXPECT_GT(figure("sidereal_standbys_missing"), 0);
+  const Standby standby = attach();
+  for (Answer& answer : made) EXPECT_TRUE(status_of(&answer).ok());
+  EXPECT_EQ(figure("sidereal_standbys_missing"), 0);
+  Answer first = push(0);
+  EXPECT_TRUE(status_of(&first).ok());
+  // One that has gone, and one that says nothing.
+  for (const auto& lane : standby) lane->cancel();
+  for (const auto& lane : standby) {
+    EXPECT_TRUE(lane->wait([](const StandbyLane& one) { return one.ended().has_value(); }));
+  }
+  Answer second = push(0);
+  EXPECT_EQ(pull(0), 2);
+  EXPECT_FALSE(is_answered(second));
+  const Standby silent = attach();
+  EXPECT_TRUE(status_of(&second).ok());
+  acknowledge(silent, false);
+  Answer third = push(0);
+  wait_until_given(silent, 0, 3);
+  const auto has_let_go = [&] {
+    return std::ranges::any_of(silent, [](const auto& lane) {
+      return lane->look([](const StandbyLane& one) { return one.ended().has_value(); });
+    });
+  };
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!has_let_go() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(has_let_go());
+  EXPECT_EQ(pull(0), 3);
+  EXPECT_FALSE(is_answered(third));
+  const Standby last = attach();
+  EXPECT_TRUE(status_of(&third).ok());
+  wait_until_given(last, 0, 3);
+}
+
+TEST_P(Standbys, are_not_waited_for_by_a_session_whose_variables_are_its_own) {
+  const std::vector<Answer> made = begin_task(1h, /*min_insync_replicas=*/2);
+  constexpr uint64_t kOwn = 512;
+  ASSERT_TRUE(task_->open_session(kOwn, *task::session_state(/*isolated=*/true, "")).ok());
+  const auto program = task_->register_program(kOwn, {.bytes = assign_, .lane = 0});
+  ASSERT_TRUE(program.ok()) << program.status();
+  Answer answer = begin(*program, 1, kOwn);
+  EXPECT_TRUE(status_of(&answer).ok());
+  EXPECT_FALSE(is_answered(made[0]));
+}
+
+TEST_P(Standbys, that_have_not_come_are_not_waited_for_by_sessions_that_are_closed) {
+  std::vector<Answer> made = begin_task(1h, /*min_insync_replicas=*/2);
+  EXPECT_EQ(pull(0), 0);
+  task_->close_session(kSession);
+  for (Answer& answer : made) EXPECT_EQ(status_of(&answer).code(), StatusCode::kCancelled);
+}
+
 TEST_P(Standbys, are_not_followers_that_ask_for_nothing) {
   start(1h);
   const Standby follower = attach(/*is_synchronous=*/false);
@@ -387,6 +449,16 @@ TEST_P(Standbys, have_maybe_not_what_a_session_pushed_that_is_closed) {
   Answer answer = push_that_waits({standby});
   task_->close_session(kSession);
   EXPECT_EQ(status_of(&answer).code(), StatusCode::kCancelled);
+}
+
+TEST_P(Standbys, have_maybe_not_what_a_step_pushed_that_is_cancelled) {
+  start(1h);
+  const Standby standby = attach();
+  Answer answer = push_that_waits({standby});
+  task_->cancel(task::step_number(kSession, steps_ << 8));
+  EXPECT_EQ(status_of(&answer).code(), StatusCode::kCancelled);
+  acknowledge(standby, true);
+  EXPECT_EQ(pull(0), 1);
 }
 
 TEST_P(Standbys, have_maybe_not_what_a_task_had_that_stops) {

@@ -45,6 +45,7 @@ enum class Event : uint8_t {
   kFollowerCutOff,
   kStandbyInSync,
   kStandbyLost,
+  kPushesWait,
   kStandbyTaken,
   kTaskDeposed,
   kMoveBegun,

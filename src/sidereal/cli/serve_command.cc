@@ -92,6 +92,9 @@ Status serve(const ServeArguments& a) {
   app::ServerSettings settings = a.settings;
   for (const std::string& text : a.options) {
     if (text.starts_with("replicas=")) settings.replicas = options.data.replicas;
+    if (text.starts_with("min_insync_replicas=")) {
+      settings.min_insync_replicas = options.data.min_insync_replicas;
+    }
     if (text.starts_with("spin_us=")) settings.spin_us = options.data.spin_us;
     if (text.starts_with("shared_memory=")) {
       settings.shared_memory = options.data.shared_memory != 0;

@@ -64,6 +64,10 @@ const std::array kFields = {
                       "copies of the variables of each task of the job, with its own; the others "
                       "are synchronous standbys in the tasks after it, from which it takes its "
                       "variables back when it is started again. The same for all of the job"},
+    IntField<Options>{"min_insync_replicas", "", 1, 16, &Options::min_insync_replicas,
+                      "copies that must have a push before it is answered, with the task's own; "
+                      "while too few standbys are in sync pushes wait for them, so that none is "
+                      "lost that was answered. At most replicas"},
     IntField<Options>{"standby_wait_ms", "ms", 0, kHourMs, &Options::standby_wait_ms,
                       "how long a task with replicas waits, when it starts, for a task that may "
                       "have its variables; then it begins with nothing"},

@@ -31,6 +31,7 @@ struct Options {
   int64_t inbox_slots = 4'096;
   int64_t standby_timeout_ms = 1'000;
   int64_t replicas = 1;
+  int64_t min_insync_replicas = 1;
   int64_t standby_wait_ms = 10'000;
 };
 

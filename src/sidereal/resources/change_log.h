@@ -72,6 +72,10 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   /// As cut(), where nothing reads the log: what has changed since the last one, which may be much,
   /// is in no entry, and readers that come back take a snapshot.
   void skip();
+  /// From here on it keeps so many bytes of entries, if these are more.
+  void keep_up_to(size_t bytes_max) {
+    options_.bytes_max = std::max(options_.bytes_max, bytes_max);
+  }
   /// Behind the last cut.
   [[nodiscard]] LogPosition end() const;
   /// Grows with each change that is noted: who compares it knows whether there was one.
@@ -145,7 +149,7 @@ class ChangeLog final : public std::enable_shared_from_this<ChangeLog> {
   void write_tables(EntryWriter* to);
   void keep(std::string entry);
 
-  const ChangeLogOptions options_;
+  ChangeLogOptions options_;
   const std::shared_ptr<LogGroup> group_;
   Manager* manager_;  // nullptr: it is closed.
   std::vector<Source> sources_;

@@ -31,6 +31,8 @@ constexpr milliseconds kLook{100};
 constexpr std::chrono::minutes kTakeLimit{10};
 /// How often those that keep standbys of a task are asked whether it was deposed.
 constexpr std::chrono::seconds kAskDeposed{1};
+/// How long pushes wait for standbys that are not in sync before that is said.
+constexpr std::chrono::seconds kSayWaits{2};
 /// How long groups are kept for their sessions after a fill.
 constexpr std::chrono::minutes kJoinLimit{2};
 
@@ -177,12 +179,14 @@ void Standbys::run() {
   const steady_clock::time_point began = steady_clock::now();
   steady_clock::time_point asked = began;
   const std::vector<std::unique_ptr<Source>> keepers = hosts();
+  for (const auto& keeper : keepers) keepers_.push_back(keeper->host());
   bool has_let_go = false;
   while (wait(kLook)) {
     look_for_groups();
     if (has_gone() || steady_clock::now() - asked >= kAskDeposed) {
       asked = steady_clock::now();
       ask_whether_deposed(keepers);
+      say_whether_pushes_wait();
     }
     if (has_let_go || steady_clock::now() - began < kJoinLimit) continue;
     has_let_go = true;
@@ -229,6 +233,22 @@ void Standbys::ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& h
     if (by.ok() && *by != 0) depose(host->host(), *by);
   }
   for (const auto& then : gone) then();
+}
+
+/// Once, when they have waited for long.
+void Standbys::say_whether_pushes_wait() {
+  const int64_t missing = options_.task->figures().value("sidereal_standbys_missing");
+  const steady_clock::time_point now = steady_clock::now();
+  if (missing == 0) {
+    waits_since_.reset();
+    has_said_waits_ = false;
+    return;
+  }
+  if (!waits_since_.has_value()) waits_since_ = now;
+  if (has_said_waits_ || now - *waits_since_ < kSayWaits) return;
+  has_said_waits_ = true;
+  base::emit(options_.source, base::Event::kPushesWait,
+             {{"task", options_.task->name()}, {"standbys", base::join(keepers_, " ")}});
 }
 
 void Standbys::depose(const std::string& host, uint64_t by) {

@@ -104,6 +104,7 @@ class Standbys {
   Status take_from(Source* source, std::chrono::steady_clock::time_point began);
   [[nodiscard]] std::vector<std::unique_ptr<Source>> hosts();
   void ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& hosts);
+  void say_whether_pushes_wait();
   void depose(const std::string& host, uint64_t by);
 
   const StandbysOptions options_;
@@ -114,7 +115,11 @@ class Standbys {
   std::optional<TakenCopy> taken_;
   std::vector<grpc::ClientContext*> asking_;  // To be cancelled at the end.
   std::vector<std::function<void()>> gone_;   // Of when_asked(); these wait for the next asking.
-  bool is_deposed_ = false;                   // Of the thread.
+  // Of the thread:
+  bool is_deposed_ = false;
+  std::vector<std::string> keepers_;                                  // Of standbys of this task.
+  std::optional<std::chrono::steady_clock::time_point> waits_since_;  // Pushes, without a break.
+  bool has_said_waits_ = false;
   std::thread thread_;
 };
 

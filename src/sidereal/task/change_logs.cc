@@ -88,6 +88,7 @@ class LaneChanges::Reader final : public ChangesReader,
   int64_t told = 0;                          ///< was last told something.
   uint64_t mark = 0;                         ///< That it asked for and was not told.
   bool has_begun = false;
+  int64_t in_sync_since = 0;  ///< As time_run().
   bool is_in_sync = false;    ///< Pushes wait for it,
   uint64_t answered_end = 0;  ///< and this cut has those that were answered before;
   bool has_answered = false;  ///< it has them too, and was told that it is in sync.
@@ -119,25 +120,39 @@ Result<std::shared_ptr<ChangesReader>> ChangeLogs::read(const ChangesWanted& wan
 
 std::shared_ptr<OpenLogs> ChangeLogs::enter(std::shared_ptr<Container> container) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<OpenLogs>& logs = open_[container.get()];
-  if (logs == nullptr) {
-    logs = std::make_shared<OpenLogs>();
-    // The task's is random, and another one at each start.
-    const std::array<uint64_t, 2> opening = {incarnation_, ++openings_};
-    logs->group =
-        std::make_shared<resources::LogGroup>(base::hash64(opening.data(), sizeof(opening)));
-    logs->bytes_max = std::max(
-        kLogBytesMin, static_cast<size_t>(container->manager.bytes()) / lanes_.size() / kLogPart);
-    logs->counts = counts_;
-    logs->lanes = &lanes_;
-    logs->missing = static_cast<int>(lanes_.size());
-    logs->container = std::move(container);
-    for (const auto& lane : lanes_) {
-      static_cast<void>(lane->post([lane = lane.get(), logs] { lane->changes()->open(logs); }));
-    }
-  }
+  const std::shared_ptr<OpenLogs>& logs = opened(container);
   ++logs->readers;
   ++logs->times_read;
+  return logs;
+}
+
+std::shared_ptr<OpenLogs> ChangeLogs::keep(const std::shared_ptr<Container>& container) {
+  const std::lock_guard lock(mutex_);
+  // Those of a container that was kept for longer than its sessions.
+  for (const auto& [key, logs] : std::map(open_)) {
+    if (logs->readers == 0 && logs->container->ended.load(std::memory_order_acquire)) close(logs);
+  }
+  const std::shared_ptr<OpenLogs>& logs = opened(container);
+  logs->is_kept = true;
+  return logs;
+}
+
+/// With the mutex.
+std::shared_ptr<OpenLogs>& ChangeLogs::opened(const std::shared_ptr<Container>& container) {
+  std::shared_ptr<OpenLogs>& logs = open_[container.get()];
+  if (logs != nullptr) return logs;
+  logs = std::make_shared<OpenLogs>();
+  // The task's is random, and another one at each start.
+  const std::array<uint64_t, 2> opening = {incarnation_, ++openings_};
+  logs->group =
+      std::make_shared<resources::LogGroup>(base::hash64(opening.data(), sizeof(opening)));
+  logs->counts = counts_;
+  logs->lanes = &lanes_;
+  logs->missing = static_cast<int>(lanes_.size());
+  logs->container = container;
+  for (const auto& lane : lanes_) {
+    static_cast<void>(lane->post([lane = lane.get(), logs] { lane->changes()->open(logs); }));
+  }
   return logs;
 }
 
@@ -151,6 +166,18 @@ void ChangeLogs::leave(const std::shared_ptr<OpenLogs>& logs, TaskLane* lane) {
 void ChangeLogs::close_unread(const std::shared_ptr<OpenLogs>& logs, uint64_t times_read) {
   const std::lock_guard lock(mutex_);
   if (logs->times_read != times_read) return;
+  if (logs->is_kept && !logs->container->ended.load(std::memory_order_acquire)) return;
+  close(logs);
+}
+
+void ChangeLogs::end(const Container& container) {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(&container);
+  if (found != open_.end() && found->second->readers == 0) close(std::shared_ptr(found->second));
+}
+
+/// With the mutex.
+void ChangeLogs::close(const std::shared_ptr<OpenLogs>& logs) {
   open_.erase(logs->container.get());
   for (const auto& lane : lanes_) {
     static_cast<void>(
@@ -172,11 +199,13 @@ std::shared_ptr<LaneChanges::Open> LaneChanges::find(const Container& container)
   return found == open_.end() ? nullptr : *found;
 }
 
+/// Once, of two that ask for it.
 void LaneChanges::open(const std::shared_ptr<OpenLogs>& logs) {
+  if (find(logs.get()) != nullptr) return;
   open_.push_back(std::make_shared<Open>(
       Open{.logs = logs,
            .log = ChangeLog::open(
-               {.lane = lane_->index(), .bytes_max = logs->bytes_max, .counts = logs->counts},
+               {.lane = lane_->index(), .bytes_max = kLogBytesMin, .counts = logs->counts},
                logs->group, &logs->container->manager)}));
   logs_.push_back(open_.back()->log.get());
   // Of a step that is under way: what was counted was without this one.
@@ -234,6 +263,8 @@ void LaneChanges::add(const std::shared_ptr<Reader>& reader, ChangeLogs* of_task
     return reader->sink->ended(is_stopping("the task"));
   }
   reader->heard = lane_->lane()->now();
+  open->log->keep_up_to(static_cast<size_t>(reader->logs->container->manager.bytes()) /
+                        reader->logs->lanes->size() / kLogPart);
   open->readers.push_back(reader);
   count();
   cut_later();
@@ -332,7 +363,9 @@ int64_t LaneChanges::time_run() {
 bool LaneChanges::is_late(const Open& open, const Reader& reader) const {
   if (!reader.is_in_sync || open.held.empty()) return false;
   const Held& first = open.held.front();
-  return first.given != 0 && first.cut > reader.applied && run_ - first.given > standby_timeout_;
+  // It may have waited for another one before.
+  const int64_t since = std::max(first.given, reader.in_sync_since);
+  return first.given != 0 && first.cut > reader.applied && run_ - since > standby_timeout_;
 }
 
 /// A standby has said what it has.
@@ -343,6 +376,7 @@ void LaneChanges::acknowledged(Reader* reader) {
     if (reader->snapshot != nullptr || reader->taken < reader->snapshot_end) return;
     if (end - std::min(end, reader->applied) > kNearCuts) return;
     reader->is_in_sync = true;
+    reader->in_sync_since = time_run();
     ++reader->logs->standbys;
     reader->answered_end = open->log->cut().cut;
     go_on(reader);
@@ -357,6 +391,7 @@ void LaneChanges::acknowledged(Reader* reader) {
 }
 
 bool LaneChanges::has_standby(const Container& container) const {
+  if (standbys_min_ > 0 && !container.is_own) return true;
   if (open_.empty()) return false;
   const std::shared_ptr<Open> open = find(container);
   return open != nullptr && open->logs->standbys.load(std::memory_order_acquire) > 0;
@@ -388,7 +423,8 @@ void LaneChanges::when_acknowledged(const Container& container, std::span<const 
   }
 }
 
-/// Calls `then` when all standbys that are in sync with this lane have what it has now.
+/// Calls `then` when all standbys that are in sync with this lane have what it has now, and no
+/// fewer than must be in sync.
 void LaneChanges::hold(const OpenLogs* logs, std::function<void()> then) {
   const std::shared_ptr<Open> open = find(logs);
   if (open == nullptr) return then();
@@ -417,8 +453,19 @@ void LaneChanges::end_round() {
   }
 }
 
+/// Standbys that something waits for, whoever they may be.
+int LaneChanges::missing_standbys(const Open& open) const {
+  if (open.held.empty()) return 0;
+  const auto in_sync = std::ranges::count_if(open.readers, &Reader::is_in_sync);
+  return std::max(standbys_min_ - static_cast<int>(in_sync), 0);
+}
+
 /// Lets go of what all standbys have that are in sync, in its order.
 void LaneChanges::release(const std::shared_ptr<Open>& open) {
+  int missing = 0;
+  for (const auto& one : open_) missing += missing_standbys(*one);
+  missing_.set(missing);
+  if (missing_standbys(*open) > 0) return;
   uint64_t acknowledged = std::numeric_limits<uint64_t>::max();
   for (const auto& reader : open->readers) {
     if (reader->is_in_sync) acknowledged = std::min(acknowledged, reader->applied);

@@ -27,18 +27,19 @@ class TaskLane;
 struct OpenLogs {
   std::shared_ptr<Container> container;
   std::shared_ptr<resources::LogGroup> group;
-  size_t bytes_max = 0;
   std::shared_ptr<const resources::PushCounts> counts;
   const std::vector<std::shared_ptr<TaskLane>>* lanes = nullptr;
   std::atomic<int> missing = 0;   ///< Lanes that have not opened theirs yet.
   std::atomic<int> standbys = 0;  ///< Readers that pushes wait for, of all lanes.
+  bool is_kept = false;           ///< They stay open until the container has ended.
   // With the mutex of ChangeLogs.
   int readers = 0;
   uint64_t times_read = 0;
 };
 
 /// Opens logs for the first reader on all lanes at once, and closes them a minute after the last
-/// one, so that one that was cut off finds its place.
+/// one, so that one that was cut off finds its place. Where pushes wait for standbys that have not
+/// come yet they are open from the first step on.
 /// Thread: any.
 class ChangeLogs {
  public:
@@ -54,9 +55,16 @@ class ChangeLogs {
                                               std::shared_ptr<ChangesSink> sink);
   /// A reader has gone. Thread: `lane`.
   void leave(const std::shared_ptr<OpenLogs>& logs, TaskLane* lane);
+  /// Logs that are open as long as the container is there: each lane has been asked to open its own
+  /// when it returns.
+  std::shared_ptr<OpenLogs> keep(const std::shared_ptr<Container>& container);
+  /// The container has ended: so do its logs, whoever reads them.
+  void end(const Container& container);
 
  private:
   std::shared_ptr<OpenLogs> enter(std::shared_ptr<Container> container);
+  std::shared_ptr<OpenLogs>& opened(const std::shared_ptr<Container>& container);
+  void close(const std::shared_ptr<OpenLogs>& logs);
   void close_unread(const std::shared_ptr<OpenLogs>& logs, uint64_t times_read);
 
   const std::vector<std::shared_ptr<TaskLane>>& lanes_;
@@ -70,10 +78,12 @@ class ChangeLogs {
 /// The change logs of one lane, and their readers. Thread: the lane.
 class LaneChanges {
  public:
-  /// `standby_timeout_ns`: TaskOptions has it.
-  LaneChanges(TaskLane* lane, int64_t standby_timeout_ns)
-      : lane_(lane), standby_timeout_(standby_timeout_ns) {}
+  /// `standby_timeout_ns`, `min_insync_replicas`: TaskOptions has them.
+  LaneChanges(TaskLane* lane, int64_t standby_timeout_ns, int min_insync_replicas)
+      : lane_(lane), standby_timeout_(standby_timeout_ns), standbys_min_(min_insync_replicas - 1) {}
   ~LaneChanges();
+  /// To be called once, before any step.
+  void set_task(ChangeLogs* of_task) { of_task_ = of_task; }
 
   /// What standbys have to acknowledge a cut. Thread: any.
   [[nodiscard]] int64_t standby_timeout() const { return standby_timeout_; }
@@ -82,6 +92,16 @@ class LaneChanges {
   /// What it counts. Thread: any.
   [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
   void open(const std::shared_ptr<OpenLogs>& logs);
+  /// A step is going to run: what it changes is noted, if pushes wait for standbys that may not be
+  /// there yet.
+  void will_change(const std::shared_ptr<Container>& container) {
+    if (standbys_min_ == 0 || container->is_own || find(*container) != nullptr) return;
+    open(of_task_->keep(container));
+  }
+  /// The container has ended. Maybe more than once.
+  void end(const Container& container) {
+    if (standbys_min_ > 0) of_task_->end(container);
+  }
   void close(const OpenLogs* logs);
   /// The lane ends.
   void stop(const Status& why);
@@ -92,10 +112,11 @@ class LaneChanges {
   }
   /// Whether a variable that is followed has changed since mark().
   [[nodiscard]] bool has_changed() const { return !logs_.empty() && noted() != marked_; }
-  /// Whether a standby of the container is in sync, with any lane.
+  /// Whether pushes wait for standbys of the container: one is in sync, with any lane, or must be.
   [[nodiscard]] bool has_standby(const Container& container) const;
-  /// Calls `then` on this lane, maybe at once, when all standbys of the container have what the
-  /// lanes `changed` have changed by now. A lane that is stopping may never say so.
+  /// Calls `then` on this lane, maybe at once, when all standbys of the container, and no fewer
+  /// than must be, have what the lanes `changed` have changed by now. A lane that is stopping may
+  /// never say so.
   void when_acknowledged(const Container& container, std::span<const int> changed,
                          std::function<void()> then);
   /// The lane has run what was ready: standbys are given what is waited for.
@@ -138,11 +159,14 @@ class LaneChanges {
   void acknowledged(Reader* reader);
   [[nodiscard]] bool is_late(const Open& open, const Reader& reader) const;
   int64_t time_run();
+  [[nodiscard]] int missing_standbys(const Open& open) const;
   void hold(const OpenLogs* logs, std::function<void()> then);
   void release(const std::shared_ptr<Open>& open);
 
   TaskLane* const lane_;
   const int64_t standby_timeout_;
+  const int standbys_min_;  // That must have a push.
+  ChangeLogs* of_task_ = nullptr;
   std::vector<std::shared_ptr<Open>> open_;
   std::vector<resources::ChangeLog*> logs_;  // Of these.
   bool is_going_to_cut_ = false;
@@ -172,6 +196,10 @@ class LaneChanges {
   metrics::Counter held_{
       &figures_, metrics::gauge("sidereal_standby_waiting", metrics::Unit::kCount,
                                 "Pushes that were made and wait for a standby to be answered.")};
+  metrics::Counter missing_{
+      &figures_, metrics::gauge("sidereal_standbys_missing", metrics::Unit::kCount,
+                                "Standbys in sync that pushes wait for until they are there "
+                                "(min_insync_replicas), of each lane.")};
   metrics::Histogram wait_ns_{
       &figures_, metrics::histogram("sidereal_standby_wait_seconds", metrics::Unit::kSeconds,
                                     "How long pushes waited for standbys.")};

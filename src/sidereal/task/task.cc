@@ -72,6 +72,7 @@ class Task::Impl final : private exec::VariableLanes {
     for (int index = 0; index < options_.lanes; ++index) {
       lanes_.push_back(std::make_shared<TaskLane>(&options_, index, &programs_,
                                                   [this, index] { tell_others(index); }));
+      lanes_.back()->changes()->set_task(&change_logs_);
       SR_RETURN_IF_ERROR(lanes_.back()->create(
           options_.stepped.empty() ? LaneSystem{.network = network_.get(), .clock = clock_.get()}
                                    : options_.stepped[static_cast<size_t>(index)]));

@@ -204,6 +204,9 @@ struct TaskOptions {
   size_t program_bytes_max = size_t{1} << 30;  ///< Encoded bytes of them.
   /// A synchronous standby that does not acknowledge what a push waits for is let go after that.
   int64_t standby_timeout_ns = 1'000'000'000;
+  /// What must have a push before it is answered, with the task itself: while there are fewer
+  /// standbys in sync pushes wait, as long as who pushed does.
+  int min_insync_replicas = 1;
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
   std::shared_ptr<ports::Datasets> datasets = nullptr;  ///< For DatasetIterator; or none.
   std::shared_ptr<sys::Disk> disk = nullptr;            ///< For checkpoints; or none.

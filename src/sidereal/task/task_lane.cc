@@ -119,7 +119,7 @@ void TaskLane::depose(const Status& why) {
     for (const auto& step : steps_in_order()) {
       if (step->running()) finish(step, why, false);
     }
-    refuse_held(why, nullptr);
+    refuse_held(why, [](const HeldAnswer&) { return true; });
   });
 }
 
@@ -266,7 +266,7 @@ void TaskLane::on_lane_stop() {
     if (step->running()) finish(step, status, false);
     step->refuse_receive_requests(status);
   }
-  refuse_held(status, nullptr);
+  refuse_held(status, [](const HeldAnswer&) { return true; });
   async_pushes_->drop();
   ahead_->throw_all_away();
   changes_.stop(status);
@@ -297,9 +297,13 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }
-    refuse_held(base::cancelled("the session was closed"), &id);
+    refuse_held(base::cancelled("the session was closed"),
+                [id](const HeldAnswer& held) { return held.session == id; });
     ahead_->forget(id);
-    if (ended != nullptr) ended->manager.clear();
+    if (ended != nullptr) {
+      ended->manager.clear();
+      changes_.end(*ended);
+    }
     absl::erase_if(known_, [id](const auto& one) { return one.first.first == id; });
     programs.clear();
     programs_->forget_unused();
@@ -467,6 +471,8 @@ void TaskLane::cancel(uint64_t step) {
   raise(step);
   post([this, step] {
     cancel_waiting(step);
+    refuse_held(base::cancelled("the step was cancelled"),
+                [step](const HeldAnswer& held) { return held.step == step; });
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
     const base::RefPtr<StepState> state = found->second;
@@ -727,6 +733,7 @@ void TaskLane::advance(const base::RefPtr<StepState>& state) {
   }
   // What lasts is looked at when the step may have gone.
   const base::RefPtr<SessionProgram> program = state->program();
+  changes_.will_change(program->loaded->container);
   const resources::Manager& manager = program->loaded->container->manager;
   const uint64_t changes = manager.changes();
   const base::RefPtr<StepTurns> turns = state->turns;
@@ -855,9 +862,11 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended,
   const bool waits = status.ok() && !state->changed_on.empty() &&
                      changes_.has_standby(*program->loaded->container);
   if (waits) {
-    answer_when_acknowledged(
-        *program, state->changed_on,
-        {.session = state->session, .result = std::move(result), .done = std::move(finished.done)});
+    answer_when_acknowledged(*program, state->changed_on,
+                             {.session = state->session,
+                              .step = state->number(),
+                              .result = std::move(result),
+                              .done = std::move(finished.done)});
     return release_ended();
   }
   finished.done(result);
@@ -880,10 +889,10 @@ void TaskLane::answer_when_acknowledged(const SessionProgram& program, std::span
   changes_.when_acknowledged(*program.loaded->container, changed, leave);
 }
 
-/// Those of one session, or all: whether a standby has what they say is not known.
-void TaskLane::refuse_held(const Status& why, const uint64_t* session) {
+/// Whether a standby has what they say is not known.
+void TaskLane::refuse_held(const Status& why, absl::FunctionRef<bool(const HeldAnswer&)> which) {
   for (const std::shared_ptr<HeldAnswer>& held : std::deque(held_)) {
-    if (session != nullptr && held->session != *session) continue;
+    if (!which(*held)) continue;
     if (std::exchange(held->has_left, true)) continue;
     held->result.fetches.clear();
     held->result.status = why;

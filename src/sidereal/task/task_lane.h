@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "sidereal/base/ring_queue.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
@@ -142,13 +143,14 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   /// The answer of a step that is known and does not leave yet.
   struct HeldAnswer {
     uint64_t session = 0;
+    uint64_t step = 0;
     ProgramResult result;
     Done done;
     bool has_left = false;
   };
   void answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
                                 HeldAnswer answer);
-  void refuse_held(const Status& why, const uint64_t* session);
+  void refuse_held(const Status& why, absl::FunctionRef<bool(const HeldAnswer&)> which);
   void say_pushed(const StepState& state, Pushed* pushed) const;
   void release_ended();
 
@@ -206,7 +208,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   base::RingQueue<base::RefPtr<StepState>> ready_;
   WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
-  LaneChanges changes_{this, options_.standby_timeout_ns};
+  LaneChanges changes_{this, options_.standby_timeout_ns, options_.min_insync_replicas};
   std::deque<std::shared_ptr<HeldAnswer>> held_;  // Some of which may have left.
   Status deposed_;                                // Of depose(); ok: it was not.
   // What steps use is given back when none has used it for a while.

@@ -96,8 +96,11 @@ std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
   switch (state.kind) {
     case SessionState::Kind::kShared:
       return shared_;
-    case SessionState::Kind::kOwn:
-      return make_container();
+    case SessionState::Kind::kOwn: {
+      std::shared_ptr<Container> own = make_container();
+      own->is_own = true;
+      return own;
+    }
     case SessionState::Kind::kGroup: {
       Group& group = groups_[state.group];
       ++group.sessions;
