@@ -144,13 +144,16 @@ std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
                                                const std::vector<const Value*>& values,
                                                const std::vector<std::string>& fetches,
                                                const std::vector<std::string>& targets,
-                                               int64_t timeout_ms, bool trace) {
+                                               int64_t timeout_ms, bool trace,
+                                               bool waits_for_pushes) {
   std::vector<Session::Feed> fed;
   for (size_t i = 0; i < feeds.size(); ++i) fed.emplace_back(feeds[i], values[i]->tensor);
   service::RunMetadata metadata;
   std::vector<tensor::Tensor> got = value_of(without_gil([&] {
-    return self.run(fed, fetches, targets, {.timeout = milliseconds(timeout_ms), .trace = trace},
-                    &metadata);
+    return self.run(
+        fed, fetches, targets,
+        {.timeout = milliseconds(timeout_ms), .trace = trace, .waits_for_pushes = waits_for_pushes},
+        &metadata);
   }));
   std::vector<Value> out;
   for (tensor::Tensor& tensor : got) {
@@ -164,7 +167,7 @@ void bind_session(nb::module_& m) {
       .def_static("create", &make_session, "target"_a, "graph"_a, "config"_a, "security"_a)
       .def("extend", &extend, "graph"_a)
       .def("run", &run, "engine"_a, "feeds"_a, "values"_a, "fetches"_a, "targets"_a, "timeout_ms"_a,
-           "trace"_a,
+           "trace"_a, "waits_for_pushes"_a,
            "The values of `fetches`, and what was traced as elements of Chrome's format.")
       .def("take_placement", &Session::take_placement,
            "What log_device_placement has told since this was last asked.")

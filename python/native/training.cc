@@ -372,6 +372,13 @@ void bind_trainer(nb::module_& m) {
     }
     return out;
   });
+  m.def(
+      "parse_consistency",
+      [](const std::string& text) {
+        const auto read = value_of(config::parse_consistency(text));
+        return std::pair(read.to_string(), read.bound);
+      },
+      "text"_a, "(how it is written, its bound).");
   nb::class_<train::FitOptions>(m, "FitOptions", "How to train; see Model.fit().")
       .def(nb::init<>())
       .def_rw("batch_size", &train::FitOptions::batch_size)

@@ -16,6 +16,8 @@ class RunOptions:
     trace_level: FULL_TRACE: what ran, and when, goes to the RunMetadata.
     timeout_in_ms: how long the run may wait for others; 0: as long as the session says.
     report_tensor_allocations_upon_oom: taken and not needed.
+    waits_for_pushes: the run ends when all others see what it has changed; over star_server_lite
+        runs end before.
     """
 
     NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE, FULL_TRACE = 0, 1, 2, 3
@@ -25,6 +27,7 @@ class RunOptions:
         trace_level: int = NO_TRACE,
         timeout_in_ms: int = 0,
         report_tensor_allocations_upon_oom: bool = False,
+        waits_for_pushes: bool = False,
     ) -> None:
         if trace_level not in range(4):
             raise ValueError(f"trace_level is {trace_level!r}; it must be RunOptions.FULL_TRACE")
@@ -33,6 +36,7 @@ class RunOptions:
         self.trace_level = trace_level
         self.timeout_in_ms = int(timeout_in_ms)
         self.report_tensor_allocations_upon_oom = report_tensor_allocations_upon_oom
+        self.waits_for_pushes = waits_for_pushes
 
 
 @dataclass

@@ -52,6 +52,7 @@ from .basic_session_run_hooks import (
     StopAtStepHook,
     SummarySaverHook,
 )
+from .bounded_staleness import BoundedStalenessHook
 from .checkpoint_saver_hook import CheckpointSaverHook, CheckpointSaverListener
 from .config import ConfigProto, GPUOptions, GraphOptions, OptimizerOptions
 from .coordinator import Coordinator, QueueRunner, add_queue_runner, start_queue_runners
@@ -175,6 +176,7 @@ train = types.SimpleNamespace(
     AdagradOptimizer=AdagradOptimizer,
     AdamAsyncOptimizer=AdamAsyncOptimizer,
     AdamOptimizer=AdamOptimizer,
+    BoundedStalenessHook=BoundedStalenessHook,
     CheckpointSaverHook=CheckpointSaverHook,
     CheckpointSaverListener=CheckpointSaverListener,
     ChiefSessionCreator=ChiefSessionCreator,

@@ -19,6 +19,7 @@ from typing import Any
 
 from .. import errors
 from .._run_metadata import RunMetadata, RunOptions
+from . import bounded_staleness
 from .basic_session_run_hooks import StepCounterHook, SummarySaverHook
 from .checkpoint_saver_hook import CheckpointSaverHook
 from .config import ConfigProto
@@ -497,6 +498,8 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     *,
     recovery_wait_secs: float = 30,
     on_ps_loss: str = "restore_all",
+    consistency: str = "async",
+    worker: str | None = None,
 ) -> MonitoredSession:
     """A MonitoredSession for training (tf.compat.v1.train.MonitoredTrainingSession). The chief
     gives variables values and saves them; the others wait for it.
@@ -516,7 +519,11 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         between those above, which are whole; never, if None.
     on_ps_loss: "restore": after the loss of a parameter server the chief restores what that has
         lost and nothing else, and says what is lost; see ChiefSessionCreator.
+    consistency: "bounded(3)": a worker is at most 4 runs ahead of the slowest, and misses what the
+        latest 3 of others have changed at most; see BoundedStalenessHook. All workers say the same.
+        worker: the name of this one, which no other has; `master`, its own server, if absent.
     """
+    hooks = [*bounded_staleness.hooks_of(consistency, worker or master or "worker"), *(hooks or [])]
     summaries = _steps_and_secs(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or Scaffold()
@@ -558,7 +565,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         )  # fmt: skip
         chief._last_step = lambda: saver_hook.last_step
         every.append(saver_hook)
-    return MonitoredSession(chief, [*every, *(hooks or [])], stop_grace_period_secs)
+    return MonitoredSession(chief, [*every, *hooks], stop_grace_period_secs)
 
 
 def _steps_and_secs(steps: Any, secs: Any, default: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -81,6 +81,7 @@ class RemoteRunner:
             [self._graph.native.node_name(target) for target in targets],
             options.timeout_in_ms if options else 0,
             traced,
+            options is not None and options.waits_for_pushes,
         )
         if traced and run_metadata is not None:
             _run_metadata.fill(run_metadata, trace)

@@ -53,7 +53,7 @@ INTERNAL = {
     ),
     **dict.fromkeys(
         ("StepBarrier", "StepBarrierRestart", "StepBarrierAwait", "StepBarrierAdvance",
-         "StepBarrierLeave"),
+         "StepBarrierLeave", "StepBarrierJoin", "StepBarrierExpel"),
         "of replicas that wait for each other; run by the tests of bounded staleness",
     ),
     **dict.fromkeys(

@@ -330,6 +330,33 @@ Result<std::unique_ptr<Kernel>> await_barrier(const BindContext& bind) {
   });
 }
 
+Result<std::unique_ptr<Kernel>> join_barrier(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  return make_kernel([manager](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<StepBarrier> found,
+                        find_resource<StepBarrier>(c, 0, *manager));
+    SR_RETURN_IF_ERROR(check_dtype(c, 1, DType::kString));
+    if (c.input(1).num_elements() != 1) return invalid_argument("a replica has one name");
+    SR_ASSIGN_OR_RETURN(const int64_t bound, integer(c, 2));
+    SR_ASSIGN_OR_RETURN(const int64_t replica,
+                        found->join(std::string(c.in<std::string_view>(1)[0]), bound));
+    c.set_output(0, Tensor::scalar(replica));
+    return {};
+  });
+}
+
+Result<std::unique_ptr<Kernel>> expel_from_barrier(const BindContext& bind) {
+  SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
+  return make_kernel([manager](KernelContext& c) -> Status {
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<StepBarrier> found,
+                        find_resource<StepBarrier>(c, 0, *manager));
+    SR_ASSIGN_OR_RETURN(const int64_t replica, integer(c, 1));
+    SR_ASSIGN_OR_RETURN(const std::vector<std::string> names, found->expel(replica));
+    c.set_output(0, Tensor::strings(Shape({static_cast<int64_t>(names.size())}), names));
+    return {};
+  });
+}
+
 void register_barrier_kernels(KernelTable* table) {
   table->add("StepBarrier", with_arity(0, 0, 1, with_outputs({DType::kString}, step_barrier)));
   table->add("StepBarrierRestart", does<StepBarrier>(4, restart_barrier));
@@ -345,6 +372,9 @@ void register_barrier_kernels(KernelTable* table) {
                SR_ASSIGN_OR_RETURN(const int64_t steps, integer(c, 2));
                return barrier.leave(replica, steps);
              }));
+  table->add("StepBarrierJoin", with_arity(3, 3, 1, with_outputs({DType::kInt64}, join_barrier)));
+  table->add("StepBarrierExpel",
+             with_arity(2, 2, 1, with_outputs({DType::kString}, expel_from_barrier)));
 }
 
 // --- Tables.

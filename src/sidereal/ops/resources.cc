@@ -104,6 +104,20 @@ Status infer_barrier_restart(const InferContext& c) {
   return infer_accumulator_apply(c);
 }
 
+Status infer_barrier_join(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require_dtype(c, 1, DType::kString));
+  SR_RETURN_IF_ERROR(require_rank(c, 1, 0));
+  SR_RETURN_IF_ERROR(require_index(c, 2));
+  return put(c, DType::kInt64, Shape());
+}
+
+Status infer_barrier_expel(const InferContext& c) {
+  SR_RETURN_IF_ERROR(require_handle(c));
+  SR_RETURN_IF_ERROR(require_index(c, 1));
+  return put(c, DType::kString, Shape({-1}));
+}
+
 Status infer_table_find(const InferContext& c) {
   SR_RETURN_IF_ERROR(require_handle(c));
   const Shape& keys = c.inputs[1].shape;
@@ -324,6 +338,15 @@ void register_barriers(OpRegistry* registry) {
   add(registry, "StepBarrierLeave",
       "(handle, replica, steps): when it has ended so many it is not waited for. True.", 3, 3, {},
       infer_accumulator_restart);
+  add(registry, "StepBarrierJoin",
+      "(handle, name, bound): the number, int64, of one more replica, which has the place of one "
+      "of "
+      "this name.",
+      3, 3, {}, infer_barrier_join);
+  add(registry, "StepBarrierExpel",
+      "(handle, replica): those that it waits for are not waited for until they end a step; their "
+      "names.",
+      2, 2, {}, infer_barrier_expel);
 }
 
 void register_tables(OpRegistry* registry) {

@@ -37,7 +37,14 @@ Status StepBarrier::restart(int64_t first, int64_t bound, std::vector<std::strin
 }
 
 Status StepBarrier::check(int64_t replica) const {
-  if (replica >= 0 && replica - first_ < static_cast<int64_t>(replicas_.size())) return {};
+  if (replica >= 0 && replica - first_ < static_cast<int64_t>(replicas_.size())) {
+    if (is_of_before(replica)) return {};
+    const Replica& one = replicas_[static_cast<size_t>(replica - first_)];
+    if (!one.is_replaced) return {};
+    return base::failed_precondition(
+        "another worker has joined barrier '{}' as '{}': each has a name of its own", name_,
+        one.name);
+  }
   return invalid_argument("replica {} at barrier '{}', which has {} from {} on", replica, name_,
                           replicas_.size(), first_);
 }
@@ -48,6 +55,7 @@ Result<std::unique_ptr<Ticket>> StepBarrier::await(int64_t replica) {
   const std::lock_guard lock(mutex_);
   SR_RETURN_IF_ERROR(check(replica));
   if (is_of_before(replica)) return base::aborted("barrier '{}' has begun anew", name_);
+  take_back(&at(replica));
   waiting_.push_back(request);
   serve();
   return std::make_unique<Ticket>(shared_from_this(), std::move(request));
@@ -57,7 +65,9 @@ Status StepBarrier::advance(int64_t replica) {
   const std::lock_guard lock(mutex_);
   SR_RETURN_IF_ERROR(check(replica));
   if (is_of_before(replica)) return {};
-  ++at(replica).steps;
+  Replica& one = at(replica);
+  take_back(&one);
+  ++one.steps;
   serve();
   return {};
 }
@@ -74,13 +84,75 @@ Status StepBarrier::leave(int64_t replica, int64_t steps) {
   return {};
 }
 
+Result<int64_t> StepBarrier::join(const std::string& name, int64_t bound) {
+  if (bound < 0) return invalid_argument("a bound of {}; it may not be negative", bound);
+  const std::lock_guard lock(mutex_);
+  int64_t before = 0;
+  bool any_trains = false;
+  for (Replica& one : replicas_) {
+    if (one.name == name) one.is_replaced = true;
+    any_trains |= one.trains();
+    before = std::max(before, one.steps);
+  }
+  if (any_trains && bound != bound_) {
+    return invalid_argument("'{}' joins barrier '{}' with a bound of {}, and that of others is {}",
+                            name, name_, bound, bound_);
+  }
+  // Those that have gone, for good.
+  while (!replicas_.empty() && !replicas_.front().trains() && !replicas_.front().is_expelled) {
+    replicas_.pop_front();
+    ++first_;
+  }
+  if (replicas_.size() >= kReplicasMax) {
+    return base::resource_exhausted("barrier '{}' has {} replicas", name_, replicas_.size());
+  }
+  bound_ = bound;
+  replicas_.push_back({.name = name, .steps = any_trains ? fewest_steps() : before});
+  serve();
+  return first_ + static_cast<int64_t>(replicas_.size()) - 1;
+}
+
+Result<std::vector<std::string>> StepBarrier::expel(int64_t replica) {
+  std::vector<std::string> out;
+  const std::lock_guard lock(mutex_);
+  SR_RETURN_IF_ERROR(check(replica));
+  if (is_of_before(replica)) return out;
+  const int64_t least = at(replica).steps - bound_;
+  for (Replica& one : replicas_) {
+    if (!one.trains() || one.steps >= least) continue;
+    one.is_expelled = true;
+    out.push_back(one.name);
+  }
+  serve();
+  return out;
+}
+
+/// One that was expelled is heard of.
+void StepBarrier::take_back(Replica* replica) {
+  if (!replica->is_expelled) return;
+  const int64_t fewest = fewest_steps();
+  replica->is_expelled = false;
+  if (fewest != std::numeric_limits<int64_t>::max()) replica->steps = fewest;
+}
+
+/// Of those that train.
+int64_t StepBarrier::fewest_steps() const {
+  int64_t out = std::numeric_limits<int64_t>::max();
+  for (const Replica& one : replicas_) {
+    if (one.trains()) out = std::min(out, one.steps);
+  }
+  return out;
+}
+
 void StepBarrier::serve() {
   if (waiting_.empty()) return;
-  int64_t fewest = std::numeric_limits<int64_t>::max();
-  for (const Replica& one : replicas_) {
-    if (one.trains()) fewest = std::min(fewest, one.steps);
-  }
+  const int64_t fewest = fewest_steps();
   std::erase_if(waiting_, [&](const RequestPtr& request) {
+    if (is_of_before(request->count) || at(request->count).is_replaced) {
+      request->status = base::aborted("barrier '{}' has another replica of this name", name_);
+      request->done = true;
+      return true;
+    }
     const int64_t step = at(request->count).steps;
     if (step - bound_ > fewest) return false;
     request->result = {Tensor::scalar(step)};

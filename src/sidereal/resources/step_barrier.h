@@ -20,7 +20,7 @@ namespace sidereal::resources {
 /// steps that each has ended; a replica begins its next one when no other, that trains yet, is
 /// further behind than a bound.
 /// Replicas have numbers that follow each other, from another first one after each restart(): what
-/// those of an earlier time still say is dropped.
+/// those of an earlier time still say is dropped. Or each joins by its name, when it comes.
 /// Thread: any.
 class StepBarrier final : public Resource,
                           public WaitingRoom,
@@ -47,6 +47,14 @@ class StepBarrier final : public Resource,
   /// The replica ends with so many steps: when it has ended these it is not waited for.
   /// kInvalidArgument for a negative number.
   Status leave(int64_t replica, int64_t steps);
+  /// One more replica, whose number is the result; it has ended as few steps as any that trains. It
+  /// has the place of one of its name, which is refused from here on (kFailedPrecondition): it is
+  /// the same one, started again. kInvalidArgument for a negative bound, and for another one than
+  /// those that train have; kResourceExhausted for too many.
+  Result<int64_t> join(const std::string& name, int64_t bound);
+  /// Those that the replica waits for now are not waited for until they are heard of again, and
+  /// have ended as few steps then as any that trains; their names.
+  Result<std::vector<std::string>> expel(int64_t replica);
 
   /// "barrier 'b', where w1 has ended 3 steps, for step 5 of w0", for what waits.
   [[nodiscard]] std::string describe(int64_t replica) const;
@@ -60,13 +68,17 @@ class StepBarrier final : public Resource,
     std::string name;
     int64_t steps = 0;  ///< That it has ended.
     int64_t last = std::numeric_limits<int64_t>::max();
-    [[nodiscard]] bool trains() const { return steps < last; }
+    bool is_expelled = false;
+    bool is_replaced = false;  ///< Another one has its name.
+    [[nodiscard]] bool trains() const { return steps < last && !is_expelled && !is_replaced; }
   };
 
   explicit StepBarrier(std::string name) : name_(std::move(name)) {}
 
   [[nodiscard]] bool is_of_before(int64_t replica) const { return replica < first_; }
   [[nodiscard]] Status check(int64_t replica) const;
+  [[nodiscard]] int64_t fewest_steps() const;
+  void take_back(Replica* replica);
   [[nodiscard]] Replica& at(int64_t replica) {
     return replicas_[static_cast<size_t>(replica - first_)];
   }
@@ -77,7 +89,7 @@ class StepBarrier final : public Resource,
   mutable std::mutex mutex_;
   int64_t first_ = 0;
   int64_t bound_ = 0;
-  std::vector<Replica> replicas_;
+  std::deque<Replica> replicas_;
   std::deque<RequestPtr> waiting_;  // Of each, `count` is the replica.
 };
 

@@ -118,6 +118,60 @@ TEST(StepBarrier, refuses_numbers_that_it_does_not_have) {
   EXPECT_EQ(StepBarrier::make("none")->await(0).status().code(), StatusCode::kInvalidArgument);
 }
 
+TEST(StepBarrier, has_replicas_that_join_when_they_come) {
+  const auto b = StepBarrier::make("b");
+  const auto join = [&](const std::string& name, int64_t bound = 1) {
+    auto number = b->join(name, bound);
+    EXPECT_TRUE(number.ok()) << number.status();
+    return number.value_or(-1);
+  };
+  const int64_t one = join("one");
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(b->advance(one).ok());
+  ASSERT_TRUE(may_begin(*b, one)) << "it is alone";
+  // Waited for from where the others are.
+  const int64_t other = join("other");
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(b->advance(one).ok());
+  const auto waiting = await(*b, one);
+  EXPECT_FALSE(waiting->poll());
+  EXPECT_THAT(b->describe(one), HasSubstr("other has ended 5 steps"));
+  EXPECT_EQ(b->join("third", 2).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(b->join("third", -1).status().code(), StatusCode::kInvalidArgument);
+  // It was killed, and is started again.
+  const int64_t again = join("other");
+  EXPECT_EQ(b->advance(other).code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(base::message_of(b->await(other).status()), HasSubstr("as 'other'"));
+  EXPECT_TRUE(waiting->poll()) << "it begins where the slowest is, which is the one that waits";
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(b->advance(one).ok());
+  EXPECT_FALSE(may_begin(*b, one));
+  ASSERT_TRUE(b->advance(again).ok());
+  EXPECT_TRUE(may_begin(*b, one));
+  // All go, and others come with another bound.
+  ASSERT_TRUE(b->leave(one, 0).ok());
+  ASSERT_TRUE(b->leave(again, 0).ok());
+  EXPECT_GT(join("third", 7), again);
+}
+
+TEST(StepBarrier, goes_on_without_those_that_are_expelled_until_they_are_heard_of) {
+  const auto b = barrier(1, 3);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(b->advance(0).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(b->advance(1).ok());
+  const auto waiting = await(*b, 0);
+  EXPECT_FALSE(waiting->poll());
+  const auto expelled = b->expel(0);
+  ASSERT_TRUE(expelled.ok()) << expelled.status();
+  EXPECT_THAT(*expelled, ::testing::ElementsAre("w2"));
+  EXPECT_TRUE(waiting->poll());
+  // It was only slow: it is waited for again, from where the others are.
+  ASSERT_TRUE(b->advance(2).ok());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(b->advance(0).ok());
+    ASSERT_TRUE(b->advance(1).ok());
+  }
+  EXPECT_FALSE(may_begin(*b, 0));
+  EXPECT_THAT(b->describe(0), HasSubstr("w2 has ended 4 steps"));
+  EXPECT_EQ(b->expel(9).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(StepBarrier, keeps_its_bound_whichever_replica_is_asked_next) {
   constexpr int kReplicas = 5;
   const unsigned seed = std::random_device()();
