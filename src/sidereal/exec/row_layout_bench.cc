@@ -6,12 +6,17 @@
 //   layout 1: weights and slots lie in one row
 //   skewed:   drawn with probability about 1 / rank, before equal ones are left out
 // small_update: layout 1 of 1,000,000 rows of 16 weights and an adagrad slot, so many of them
+// hot_rows: a call of so many rows, of which hot ones are looked for; of one row, and drawn as
+// skewed small_gather, small_update with counted 1: the variable belongs to a lane, for which calls
+// are
+//           counted and hot rows looked for
 // counting: what is counted of a pull and a push, for figures, of so many workers in turn: at most
 //           1 % of a small update of 256 rows
 #include <benchmark/benchmark.h>
 
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <random>
 #include <span>
@@ -74,14 +79,15 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& batches, int64_t dim
 /// A table of a session with the slots of a rule.
 class Table {
  public:
-  Table(int64_t rows, int64_t dim, int slots, bool in_rows)
+  Table(int64_t rows, int64_t dim, int slots, bool in_rows, bool is_counted = false)
       : rows_(rows), dim_(dim), slots_(slots) {
     register_kernels(&kernels_);
     environment_.resources = &manager_;
     for (int i = 0; i <= slots_; ++i) {
       const char* const name = kNames[static_cast<size_t>(i)];
+      const auto owner = is_counted ? std::make_shared<resources::Owner>(&lanes_, 0) : nullptr;
       const auto made = *manager_.find_or_create<resources::Variable>(
-          name, [name] { return *resources::Variable::make({.name = name}); });
+          name, [&] { return *resources::Variable::make({.name = name}, owner); });
       Tensor value = Tensor::empty(DType::kFloat32, Shape{rows, dim});
       for (float& x : value.data<float>()) x = 0.1F;
       SR_CHECK(made->assign(value).ok());
@@ -166,9 +172,16 @@ class Table {
   }
 
  private:
+  /// One, on the thread of which all runs.
+  class OneLane final : public resources::Lanes {
+   public:
+    bool post(int, std::function<void()>) override { return false; }
+  };
+
   int64_t rows_;
   int64_t dim_;
   int slots_;
+  OneLane lanes_;
   KernelTable kernels_;
   resources::Manager manager_;
   Environment environment_;
@@ -257,18 +270,36 @@ void bare_update(benchmark::State& state) {
   state.SetItemsProcessed(rows);
 }
 
+std::vector<Tensor> small_batches(int64_t rows, int64_t count) {
+  std::vector<Tensor> batches = draw_batches(rows, false);
+  for (Tensor& batch : batches) {
+    const std::span<const int64_t> ids = batch.data<const int64_t>();
+    batch = Tensor::of(Shape{count}, std::vector<int64_t>(ids.begin(), ids.begin() + count));
+  }
+  return batches;
+}
+
+void small_gather(benchmark::State& state) {
+  kernels::prepare_thread();
+  constexpr int64_t kRows = 1'000'000;
+  const int64_t count = state.range(0);
+  Table table(kRows, 16, 1, true, state.range(1) != 0);
+  Table::Op op = table.gather(false);
+  const std::vector<Tensor> batches = small_batches(kRows, count);
+  const Tensor handle = Table::handle(kNames[0]);
+  size_t at = 0;
+  for (auto _ : state) Table::run(op, {handle, batches[at++ % kBatches]});
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations()) * count);
+}
+
 void small_update(benchmark::State& state) {
   kernels::prepare_thread();
   constexpr int64_t kRows = 1'000'000;
   constexpr int64_t kDim = 16;
   const int64_t count = state.range(0);
-  Table table(kRows, kDim, 1, true);
+  Table table(kRows, kDim, 1, true, state.range(1) != 0);
   Table::Op op = table.updates(1, true);
-  std::vector<Tensor> batches = draw_batches(kRows, false);
-  for (Tensor& batch : batches) {
-    const std::span<const int64_t> ids = batch.data<const int64_t>();
-    batch = Tensor::of(Shape{count}, std::vector<int64_t>(ids.begin(), ids.begin() + count));
-  }
+  const std::vector<Tensor> batches = small_batches(kRows, count);
   const std::vector<Tensor> grads = gradients_of(batches, kDim);
   std::vector<Tensor> inputs = Table::update_inputs(1, batches[0], grads[0]);
   size_t at = 0;
@@ -296,6 +327,19 @@ void counting(benchmark::State& state) {
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));
+}
+
+void hot_rows(benchmark::State& state) {
+  const std::vector<Tensor> batches = draw_batches(1'000'000, state.range(1) != 0);
+  const auto count = static_cast<size_t>(state.range(0));
+  resources::HotRows hot;
+  size_t at = 0;
+  for (auto _ : state) {
+    const std::span<const int64_t> ids = batches[at / 16 % kBatches].data<const int64_t>();
+    hot.note(ids.subspan(at++ % 16 * count, count));
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * count));
 }
 
 using Cases = std::vector<std::vector<int64_t>>;
@@ -328,7 +372,13 @@ void of_rules(benchmark::internal::Benchmark* bench) {
 BENCHMARK(gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_layouts);
 BENCHMARK(bare_gather)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
 BENCHMARK(update)->ArgNames({"rows", "dim", "layout", "skewed", "slots"})->Apply(of_rules);
-BENCHMARK(small_update)->ArgNames({"count"})->Arg(1)->Arg(32)->Arg(256);
+void of_small(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"count", "counted"});
+  for (const int64_t count : {1, 32, 256, 4096}) bench->Args({count, 0})->Args({count, 1});
+}
+BENCHMARK(small_gather)->Apply(of_small);
+BENCHMARK(small_update)->Apply(of_small);
+BENCHMARK(hot_rows)->ArgNames({"count", "skewed"})->Args({256, 0})->Args({256, 1})->Args({8, 1});
 BENCHMARK(counting)->ArgNames({"workers"})->Arg(1)->Arg(64);
 BENCHMARK(bare_update)->ArgNames({"rows", "dim", "layout", "skewed"})->Apply(of_bare);
 

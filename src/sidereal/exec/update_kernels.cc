@@ -143,7 +143,13 @@ class UpdateKernel : public Kernel {
   /// Weights and slots have been checked. Says set_rows(), of a table.
   virtual Status apply(KernelContext& c, Target& target) = 0;
 
-  void set_rows(int64_t rows) { rows_ = rows; }
+  /// Rows that exist, each once.
+  void set_rows(std::span<const int64_t> rows) {
+    rows_ = static_cast<int64_t>(rows.size());
+    if (manager_ != nullptr && variables_[0]->owner() != nullptr) {
+      variables_[0]->hot_rows()->pushes.note(rows);
+    }
+  }
 
   /// The weights and slots of a target, as `rows_of` gives them.
   template <class T, class RowsOf>
@@ -400,7 +406,7 @@ class UpdateRows final : public UpdateKernel {
     target.lay_out(c);
     const kernels::RuleArrays<T> table =
         arrays_of<T>([&](int i) { return target.changed(i, distinct); });
-    set_rows(static_cast<int64_t>(distinct.size()));
+    set_rows(distinct);
     if (dim == 0) return {};
     c.parallel(static_cast<int64_t>(distinct.size()), kGrain / dim + 1,
                [&](int64_t begin, int64_t end) {

@@ -187,7 +187,10 @@ class GatherRows final : public Kernel {
     SR_ASSIGN_OR_RETURN(const std::span<const int64_t> indices, indices_of(c));
     return found->look([&](const Variable::Value& value) {
       note_read(c, found);
-      return take(c, value, indices);
+      SR_RETURN_IF_ERROR(take(c, value, indices));
+      // One that has no lane is of this program alone.
+      if (found->owner() != nullptr) found->hot_rows()->pulls.note(indices);
+      return Status();
     });
   }
 

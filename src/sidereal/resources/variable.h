@@ -12,6 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "sidereal/resources/changes_made.h"
+#include "sidereal/resources/hot_rows.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/owner.h"
 #include "sidereal/resources/snapshot.h"
@@ -136,6 +137,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
 
   /// Thread: as the value, but for what says otherwise.
   [[nodiscard]] Staleness* staleness() { return &staleness_; }
+  [[nodiscard]] HotRowsOfCalls* hot_rows() { return &hot_rows_; }
   /// Of closures that may be run again. Thread: as the value, of a variable that has an owner.
   [[nodiscard]] ChangesMade* changes_made() { return &changes_made_; }
   /// As changes_made()->note(), which the change log of its lane has as well.
@@ -161,6 +163,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   Value value_;
   ChangesMade changes_made_;
   Staleness staleness_;
+  HotRowsOfCalls hot_rows_;
   std::atomic<int64_t> bytes_ = 0;  // Of the value; changes with it.
 };
 
