@@ -135,7 +135,7 @@ TEST(FiguresInMessages, that_lie_are_left_out) {
   };
   add(3, 0, {}, {});
   add(-1, 0, {}, {});
-  add(0, 3, {}, {});
+  add(0, 4, {}, {});
   add(0, -1, {}, {});
   add(2, 2, {256}, {1});
   add(2, 2, {-1}, {1});

@@ -44,8 +44,8 @@ Result<std::vector<std::string>> read_all(const EventsArguments& a, const Chosen
     lines.insert(lines.end(), of_file.begin(), of_file.end());
   }
   if (chosen == nullptr) return lines;
-  for (const service::TaskReport& report :
-       chosen->client->ask(to_ms(a.cluster.timeout_s), {}, static_cast<int>(base::kEventsKept))) {
+  for (const service::TaskReport& report : chosen->client->ask(
+           to_ms(a.cluster.timeout_s), {}, {.events = static_cast<int>(base::kEventsKept)})) {
     *is_anybody_there |= report.status.ok();
     lines.insert(lines.end(), report.events.begin(), report.events.end());
   }

@@ -28,6 +28,8 @@ const char* name_of(Unit unit) {
       return "bytes";
     case Unit::kSeconds:
       return "seconds";
+    case Unit::kRatio:
+      return "ratio";
   }
   return "?";
 }
@@ -57,6 +59,7 @@ std::string wrong_with(const Declaration& what) {
   if (stem.ends_with("_seconds") != (what.unit == Unit::kSeconds)) {
     return "seconds are named _seconds";
   }
+  if (stem.ends_with("_ratio") != (what.unit == Unit::kRatio)) return "ratios are named _ratio";
   if (what.help.empty() || what.help.find('\n') != what.help.npos) return "help is one line";
   for (const Label& label : what.labels) {
     if (label.name.empty()) return "a label has no name";
@@ -65,7 +68,9 @@ std::string wrong_with(const Declaration& what) {
   return "";
 }
 
-double scaled(Unit unit, double value) { return unit == Unit::kSeconds ? value / 1e9 : value; }
+double scaled(Unit unit, double value) {
+  return unit == Unit::kSeconds || unit == Unit::kRatio ? value / 1e9 : value;
+}
 double Reading::scaled() const { return metrics::scaled(what.unit, static_cast<double>(value)); }
 
 std::string series_of(const Declaration& what) {

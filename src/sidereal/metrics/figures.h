@@ -23,6 +23,7 @@ enum class Unit : uint8_t {
   kCount,    ///< Whatever the name says.
   kBytes,    ///< The name has "_bytes".
   kSeconds,  ///< Held as nanoseconds; the name has "_seconds".
+  kRatio,    ///< 0 to 1, held as billionths; the name has "_ratio".
 };
 const char* name_of(Kind kind);
 const char* name_of(Unit unit);
@@ -57,13 +58,13 @@ std::string wrong_with(const Declaration& what);
 /// What a figure was at one moment. Value type.
 struct Reading {
   Declaration what;
-  int64_t value = 0;            ///< Counters and gauges; seconds as nanoseconds.
+  int64_t value = 0;            ///< Counters and gauges, as their unit is held.
   HistogramSnapshot histogram;  ///< Histograms only.
 
   /// `value` in its unit.
   [[nodiscard]] double scaled() const;
 };
-/// Seconds of nanoseconds; others stay as they are.
+/// Seconds of nanoseconds, ratios of billionths; others stay as they are.
 double scaled(Unit unit, double value);
 
 /// Readings by name. What is added under the same name and label is summed: so figures of all lanes

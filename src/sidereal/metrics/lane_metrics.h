@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "sidereal/metrics/counter.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/histogram.h"
@@ -13,14 +15,20 @@ inline Declaration refused(const char* why) {
                  {{"why", why}});
 }
 
+/// What was LaneMetrics::busy_ns of the lane of this number.
+inline constexpr const char* kLaneBusyName = "sidereal_lane_busy_seconds_total";
+inline Declaration lane_busy(int lane) {
+  return counter(kLaneBusyName, Unit::kSeconds, "Time in iterations of a lane that did some work.",
+                 {{"lane", std::to_string(lane)}});
+}
+
 /// What one lane counts: its loop, and the connections on it. A row is all that a new figure needs.
 /// Thread: one writer (the lane); any reader.
 struct LaneMetrics {
   Figures figures;
 
   // The life of the loop is the sum of the first three.
-  Counter busy_ns{&figures, counter("sidereal_lane_busy_seconds_total", Unit::kSeconds,
-                                    "Time in iterations of lanes that did some work.")};
+  Counter busy_ns;  ///< Told for each lane by itself: see lane_busy().
   Counter spin_ns{&figures, counter("sidereal_lane_spin_seconds_total", Unit::kSeconds,
                                     "Time in iterations that looked and found nothing.")};
   Counter sleep_ns{&figures, counter("sidereal_lane_sleep_seconds_total", Unit::kSeconds,

@@ -79,7 +79,7 @@ metrics::Readings figures_of(const v1::TaskStatus& status) {
   metrics::Readings out;
   for (const v1::Figure& figure : status.figures()) {
     if (figure.kind() < 0 || figure.kind() > static_cast<int>(Kind::kHistogram)) continue;
-    if (figure.unit() < 0 || figure.unit() > static_cast<int>(Unit::kSeconds)) continue;
+    if (figure.unit() < 0 || figure.unit() > static_cast<int>(Unit::kRatio)) continue;
     const metrics::Declaration what{.name = figure.name(),
                                     .kind = static_cast<Kind>(figure.kind()),
                                     .unit = static_cast<Unit>(figure.unit()),

@@ -9,6 +9,7 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/channels.h"
 #include "sidereal/service/figures_message.h"
+#include "sidereal/service/hot_rows_message.h"
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
@@ -59,6 +60,7 @@ void take(const v1::TaskStatus& from, TaskReport* to) {
   }
   for (const v1::PushedSoFar& one : from.answered()) to->answered.push_back(task::from_proto(one));
   to->events = {from.events().begin(), from.events().end()};
+  to->hot = hot_variables_of(from);
   to->settings = {from.settings().begin(), from.settings().end()};
 }
 
@@ -94,7 +96,8 @@ class StatusClient::Impl {
   [[nodiscard]] const cluster::ClusterSpec& cluster() const { return cluster_; }
   [[nodiscard]] const std::vector<std::string>& jobs() const { return jobs_; }
 
-  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job, int events) {
+  std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job,
+                              AlsoWanted also) {
     std::vector<const Peer*> asked;
     for (const Peer& peer : tasks_) {
       if (job.empty() || peer.job == job) asked.push_back(&peer);
@@ -106,7 +109,8 @@ class StatusClient::Impl {
     for (const Peer* const peer : asked) {
       Question* const question =
           questions.emplace_back(std::make_unique<Question>(peer->channel, limit)).get();
-      question->request.set_events(events);
+      question->request.set_events(also.events);
+      question->request.set_hot_rows(also.hot_rows);
       question->stub->async()->GetStatus(&question->context, &question->request, &question->reply,
                                          [&, question](grpc::Status status) {
                                            const std::lock_guard lock(mutex);
@@ -194,8 +198,8 @@ const cluster::ClusterSpec& StatusClient::cluster() const { return impl_->cluste
 std::vector<std::string> StatusClient::jobs() const { return impl_->jobs(); }
 
 std::vector<TaskReport> StatusClient::ask(std::chrono::milliseconds limit, std::string_view job,
-                                          int events) {
-  return impl_->ask(limit, job, events);
+                                          AlsoWanted also) {
+  return impl_->ask(limit, job, also);
 }
 
 }  // namespace sidereal::service

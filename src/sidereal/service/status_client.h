@@ -16,6 +16,7 @@
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/job.h"
 #include "sidereal/service/taken_copy.h"
+#include "sidereal/task/hot_variables.h"
 
 namespace sidereal::service {
 
@@ -36,6 +37,14 @@ struct TaskReport {
   /// What it has from the standby of another start.
   std::optional<TakenCopy> taken = {};
   std::vector<std::string> events;  ///< Lines of its event log, as a peer says them.
+  /// Tables and their parts with their rows that are used most, as a peer says it.
+  std::vector<task::HotVariable> hot = {};
+};
+
+/// What is wanted of tasks beside their figures. Value type.
+struct AlsoWanted {
+  int events = 0;    ///< So many of the latest.
+  int hot_rows = 0;  ///< So many rows of each table.
 };
 
 /// Asks the tasks of a cluster how they are. Keeps its connections.
@@ -60,9 +69,9 @@ class StatusClient {
   [[nodiscard]] std::vector<std::string> jobs() const;
   /// The reports of all tasks, or of those of one job, sorted by job and index. All are asked at
   /// once; who has not answered after `limit` has a report with kDeadlineExceeded, who cannot be
-  /// reached kUnavailable. `events`: how many of the latest are wanted.
+  /// reached kUnavailable.
   std::vector<TaskReport> ask(std::chrono::milliseconds limit, std::string_view job = {},
-                              int events = 0);
+                              AlsoWanted also = {});
 
  private:
   class Impl;

@@ -14,6 +14,7 @@
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
 #include "sidereal/service/figures_message.h"
+#include "sidereal/service/hot_rows_message.h"
 #include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/internal/copy_stream.h"
 #include "sidereal/service/internal/follow_stream.h"
@@ -401,6 +402,12 @@ class WorkerService::Impl final
     const auto wanted = static_cast<size_t>(std::max(0, request->events()));
     for (std::string& line : base::recent_events(wanted)) {
       reply->add_events(std::move(line));
+    }
+    if (request->hot_rows() > 0) {
+      std::vector<task::HotVariable> hot = common_->task->hot_variables();
+      task::keep_hottest(&hot,
+                         std::min(static_cast<size_t>(request->hot_rows()), task::kHotRowsMax));
+      write_hot_variables(hot, reply);
     }
     return answered(call, grpc::Status::OK);
   }

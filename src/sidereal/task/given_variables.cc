@@ -56,7 +56,7 @@ Status TaskPrograms::fill(const std::string& state_group,
     SR_RETURN_IF_ERROR(session_state(/*isolated=*/false, state_group).status());
     const std::lock_guard lock(mutex_);
     Group& group = groups_[state_group];
-    if (group.container == nullptr) group.container = make_container();
+    if (group.container == nullptr) group.container = make_container(state_group);
     group.is_kept = true;
     container = group.container;
   }

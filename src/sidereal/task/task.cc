@@ -178,6 +178,7 @@ class Task::Impl final : private exec::VariableLanes {
                              "not made twice."),
             push_counts_->repeated());
     programs_.read_staleness(&out);
+    read_hot_rows(programs_.hot_variables(), &out);
     for (const auto& lane : lanes_) lane->read_figures(&out);
     return out;
   }
@@ -342,6 +343,7 @@ std::vector<resources::PushedSoFar> Task::answered_pushes() const {
   return std::as_const(*impl_).answered_pushes();
 }
 metrics::Readings Task::figures() const { return impl_->figures(); }
+std::vector<HotVariable> Task::hot_variables() const { return impl_->programs().hot_variables(); }
 void Task::stop() { impl_->stop(); }
 
 }  // namespace sidereal::task

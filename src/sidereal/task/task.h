@@ -16,6 +16,7 @@
 #include "sidereal/resources/replica.h"
 #include "sidereal/sys/disk.h"
 #include "sidereal/task/answered_pushes.h"
+#include "sidereal/task/hot_variables.h"
 #include "sidereal/task/session_state.h"
 #include "sidereal/task/step_turns.h"
 #include "sidereal/tensor/tensor.h"
@@ -342,6 +343,8 @@ class Task {
   [[nodiscard]] std::vector<resources::PushedSoFar> answered_pushes() const;
   /// Its own and those of its lanes.
   [[nodiscard]] metrics::Readings figures() const;
+  /// Tables and parts of tables, and which of their rows are used most.
+  [[nodiscard]] std::vector<HotVariable> hot_variables() const;
 
   /// Ends every step with kCancelled and the lanes with them.
   void stop();

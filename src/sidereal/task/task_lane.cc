@@ -343,6 +343,7 @@ void TaskLane::read_figures(metrics::Readings* into) const {
                            "Parts of steps that wait for another task or a resource."),
             blocked_);
   lane_->metrics().figures.read(into);
+  into->add(metrics::lane_busy(index_), lane_->metrics().busy_ns.value());
   if (ahead_ != nullptr) ahead_->figures().read(into);
   changes_.figures().read(into);
 }

@@ -1,6 +1,7 @@
 #include "sidereal/task/task_programs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "sidereal/exec/saving.h"
@@ -81,8 +82,9 @@ TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lane
   exec::register_kernels(&kernels_);
 }
 
-std::shared_ptr<Container> TaskPrograms::make_container() const {
+std::shared_ptr<Container> TaskPrograms::make_container(std::string group) const {
   auto out = std::make_shared<Container>();
+  out->group = std::move(group);
   out->environment.resources = &out->manager;
   out->environment.host_functions = options_.host_functions.get();
   out->environment.datasets = options_.datasets.get();
@@ -104,7 +106,7 @@ std::shared_ptr<Container> TaskPrograms::enter(const SessionState& state) {
     case SessionState::Kind::kGroup: {
       Group& group = groups_[state.group];
       ++group.sessions;
-      if (group.container == nullptr) group.container = make_container();
+      if (group.container == nullptr) group.container = make_container(state.group);
       return group.container;
     }
   }
@@ -161,7 +163,8 @@ Status TaskPrograms::unknown_program(uint64_t program) const {
 }
 
 void TaskPrograms::for_each_variable(
-    const std::function<void(const std::string& name, resources::Variable* variable)>& call) const {
+    const std::function<void(const Container& of, const std::string& name,
+                             resources::Variable* variable)>& call) const {
   std::set<std::shared_ptr<Container>> all;
   {
     const std::lock_guard lock(mutex_);
@@ -171,7 +174,7 @@ void TaskPrograms::for_each_variable(
     for (const std::string& name : one->manager.names()) {
       // Others are no variables, or went meanwhile.
       const auto found = one->manager.find<resources::Variable>(name);
-      if (found.ok()) call(name, found->get());
+      if (found.ok()) call(*one, name, found->get());
     }
   }
 }
@@ -179,7 +182,7 @@ void TaskPrograms::for_each_variable(
 void TaskPrograms::put_aside_gone() {
   const std::vector<int> gone = pushers_.gone();
   if (gone.empty()) return;
-  for_each_variable([&](const std::string& /*name*/, resources::Variable* variable) {
+  for_each_variable([&](const Container&, const std::string&, resources::Variable* variable) {
     variable->staleness()->put_aside(gone);
   });
   pushers_.set_free(gone);
@@ -207,9 +210,29 @@ void TaskPrograms::read_staleness(metrics::Readings* into) {
   const std::lock_guard lock(counting_mutex_);
   put_aside_gone();
   const std::vector<std::string> names = pushers_.names();
-  for_each_variable([&](const std::string& name, resources::Variable* variable) {
+  for_each_variable([&](const Container&, const std::string& name, resources::Variable* variable) {
     variable->staleness()->read(name, names, committed, into);
   });
+}
+
+std::vector<HotVariable> TaskPrograms::hot_variables() const {
+  const auto now = std::chrono::system_clock::now();
+  std::vector<HotVariable> out;
+  for_each_variable(
+      [&](const Container& of, const std::string& name, resources::Variable* variable) {
+        HotVariable one{.group = of.group,
+                        .name = name,
+                        .pulls = variable->hot_rows()->pulls.read(kHotRowsMax, now),
+                        .pushes = variable->hot_rows()->pushes.read(kHotRowsMax, now)};
+        // All parts of a table are told, as their number says what its rows are.
+        const bool is_part = resources::table_of(name).size() + name.find('|') + 1 < name.size();
+        if (!is_part && one.pulls.total == 0 && one.pushes.total == 0) return;
+        if (variable->owner() != nullptr) one.lane = variable->owner()->lane();
+        const tensor::Shape& shape = variable->def().shape;
+        if (shape.has_rank() && shape.rank() > 0) one.rows = shape.dim(0);
+        out.push_back(std::move(one));
+      });
+  return out;
 }
 
 Status TaskPrograms::open_session(uint64_t id, const SessionState& state,
@@ -315,7 +338,7 @@ Status TaskPrograms::keep_group(const std::string& state_group) {
   const std::lock_guard lock(mutex_);
   SR_RETURN_IF_ERROR(held_off_);
   Group& group = groups_[state_group];
-  if (group.container == nullptr) group.container = make_container();
+  if (group.container == nullptr) group.container = make_container(state_group);
   ++group.keepers;
   return {};
 }

@@ -19,6 +19,7 @@
 #include "sidereal/resources/pushers.h"
 #include "sidereal/resources/replica.h"
 #include "sidereal/resources/variable.h"
+#include "sidereal/task/hot_variables.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/step_state.h"
 #include "sidereal/task/task.h"
@@ -28,6 +29,7 @@ namespace sidereal::task {
 
 /// What the programs of sessions with one state use by name.
 struct Container {
+  std::string group;  ///< Of sessions that have it together; "": others do.
   resources::Manager manager;
   exec::Environment environment;
   std::atomic<bool> ended = false;  ///< No session has it any more.
@@ -110,6 +112,8 @@ class TaskPrograms {
   /// How old what steps compute with is, and what no checkpoint has: of each table, and of all
   /// other variables.
   void read_staleness(metrics::Readings* into);
+  /// Those whose rows steps have used, and all parts of tables.
+  [[nodiscard]] std::vector<HotVariable> hot_variables() const;
   [[nodiscard]] int64_t sessions() const;
   [[nodiscard]] int64_t programs() const;
 
@@ -137,7 +141,7 @@ class TaskPrograms {
     int keepers = 0;       ///< as it is while these want it.
   };
 
-  [[nodiscard]] std::shared_ptr<Container> make_container() const;
+  [[nodiscard]] std::shared_ptr<Container> make_container(std::string group = {}) const;
   [[nodiscard]] Status unknown_session() const;
   [[nodiscard]] Status unknown_program(uint64_t program) const;
   // With mutex_.
@@ -148,7 +152,8 @@ class TaskPrograms {
   Status keep(Session* session, const Key& key, Registered registered, size_t bytes);
   [[nodiscard]] const Registered* of_any_lane(const Session& session, uint64_t program) const;
 
-  void for_each_variable(const std::function<void(const std::string& name,
+  /// With its name in its container.
+  void for_each_variable(const std::function<void(const Container& of, const std::string& name,
                                                   resources::Variable* variable)>& call) const;
   class Adoption;
   /// Makes variables and tables, whose lane each says; all, or none. kAlreadyExists.
