@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/cli/hot_report.h"
 #include "sidereal/cli/table.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/metrics/staleness.h"
@@ -60,15 +61,6 @@ constexpr std::array kColumns = {
     Column{"refused", "sidereal_refused_total", Show::kCount},
 };
 
-/// What a task said before, if that was the same start of it.
-const metrics::Readings* before_of(const TopView& view, size_t i) {
-  if (i >= view.before.size() || view.seconds <= 0) return nullptr;
-  const TaskReport& now = view.now[i];
-  const TaskReport& before = view.before[i];
-  const bool same = now.status.ok() && before.status.ok() && now.incarnation == before.incarnation;
-  return same ? &before.figures : nullptr;
-}
-
 double rate_of(const TopView& view, int64_t now, int64_t before) {
   return (static_cast<double>(now) - static_cast<double>(before)) / view.seconds;
 }
@@ -83,13 +75,6 @@ const char* state_of(const Status& status) {
     default:
       return "error";
   }
-}
-
-/// "/job:ps/task:0": all replicas are 0.
-std::string short_name(std::string task) {
-  constexpr std::string_view kReplica = "/replica:0";
-  const size_t at = task.find(kReplica);
-  return at == std::string::npos ? task : task.erase(at, kReplica.size());
 }
 
 std::string text_of(Show show, int64_t value) {
@@ -171,13 +156,6 @@ std::vector<std::string> row_of(const TopView& view, size_t i) {
   return row;
 }
 
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
-  }
-  return text;
-}
-
 /// The jobs, their holders and since when; "": none runs.
 std::string format_jobs(const TopView& view) {
   constexpr size_t kProgramBytes = 60;
@@ -204,7 +182,7 @@ nlohmann::json json_of(const service::RunningJob& job) {
 nlohmann::json json_of(const metrics::Reading& reading) {
   const Unit unit = reading.what.unit;
   const auto number = [unit](int64_t value) -> nlohmann::json {
-    if (unit != Unit::kSeconds) return value;
+    if (unit != Unit::kSeconds && unit != Unit::kRatio) return value;
     return metrics::scaled(unit, static_cast<double>(value));
   };
   if (reading.what.kind != Kind::kHistogram) return number(reading.value);
@@ -229,6 +207,7 @@ nlohmann::json json_of(const TopView& view, size_t i) {
   nlohmann::json rates = nullptr;
   if (const metrics::Readings* const before = before_of(view, i)) {
     rates = nlohmann::json::object();
+    out["lanes"] = json_of_lanes(view, r.task);
     for (const auto& [series, reading] : r.figures.all()) {
       if (reading.what.kind != Kind::kCounter) continue;
       const double rate = rate_of(view, reading.value, before->series(series));
@@ -251,6 +230,10 @@ std::string cell_of(const metrics::Reading& reading) {
   const auto text = [&](int64_t value) {
     if (reading.what.unit == Unit::kBytes) return base::human_bytes(static_cast<double>(value));
     if (reading.what.unit == Unit::kCount) return std::to_string(value);
+    if (reading.what.unit == Unit::kRatio) {
+      return fmt::format("{:.1f}%",
+                         100 * metrics::scaled(Unit::kRatio, static_cast<double>(value)));
+    }
     return fmt::format("{:.3g} s", static_cast<double>(value) * 1e-9);
   };
   if (reading.what.kind != Kind::kHistogram) return text(reading.value);
@@ -259,6 +242,27 @@ std::string cell_of(const metrics::Reading& reading) {
 }
 
 }  // namespace
+
+const metrics::Readings* before_of(const TopView& view, size_t i) {
+  if (i >= view.before.size() || view.seconds <= 0) return nullptr;
+  const TaskReport& now = view.now[i];
+  const TaskReport& before = view.before[i];
+  const bool same = now.status.ok() && before.status.ok() && now.incarnation == before.incarnation;
+  return same ? &before.figures : nullptr;
+}
+
+std::string short_name(std::string task) {
+  constexpr std::string_view kReplica = "/replica:0";
+  const size_t at = task.find(kReplica);
+  return at == std::string::npos ? task : task.erase(at, kReplica.size());
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  return text;
+}
 
 std::string format_top(const TopView& view) {
   std::vector<std::vector<std::string>> rows;
@@ -275,6 +279,10 @@ std::string format_top(const TopView& view) {
   std::vector<std::string> titles = {"task", "state"};
   for (const Column& column : kColumns) titles.emplace_back(column.title);
   out += format_table(titles, rows);
+  const std::string lanes = hottest_lanes(view);
+  if (!lanes.empty()) out += "\n" + lanes;
+  const std::string hot = hottest_rows(view);
+  if (!hot.empty()) out += "\n" + hot;
   out += format_jobs(view);
   if (!why.empty()) out += "\n" + why;
   return out;
@@ -306,7 +314,8 @@ std::string format_figures(const TopView& view) {
 std::string top_json(const TopView& view) {
   nlohmann::json tasks = nlohmann::json::array();
   for (size_t i = 0; i < view.now.size(); ++i) tasks.push_back(json_of(view, i));
-  const nlohmann::json all = {{"seconds", view.seconds}, {"tasks", std::move(tasks)}};
+  const nlohmann::json all = {
+      {"seconds", view.seconds}, {"tasks", std::move(tasks)}, {"hot_rows", json_of_rows(view)}};
   // Errors of peers may hold any bytes.
   return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -24,7 +24,7 @@
 #include "sidereal/cli/table.h"
 #include "sidereal/data/vocabulary.h"
 #include "sidereal/exec/trace.h"
-#include "sidereal/service/staleness.h"
+#include "sidereal/service/status_client.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
 
@@ -122,7 +122,7 @@ std::string figures(const TrainingJob& job, const train::EvalResult& r) {
   return fmt::format("loss {:.4f}", r.loss);
 }
 
-/// The deadline of a question whose answer may be missing: staleness, for the log of figures.
+/// The deadline of a question whose answer may be missing, for the log of figures.
 constexpr std::chrono::milliseconds kGlanceDeadline(500);
 
 Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, train::FigureLog* log,
@@ -138,7 +138,7 @@ Result<train::FitResult> fit(const TrainingJob& job, train::Trainer* trainer, tr
   options.on_progress = [&](const train::Progress& p) {
     if (!job.quiet) printer.update(p);
     if (log != nullptr) {
-      log->progress(p, [&] { return service::staleness_of(status->ask(kGlanceDeadline)); });
+      log->progress(p, [&] { return status->ask(kGlanceDeadline, {}, {.hot_rows = 1}); });
     }
   };
   options.on_validation = [&](int64_t epoch, const train::EvalResult& r) {

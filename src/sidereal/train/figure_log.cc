@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "sidereal/metrics/staleness.h"
+#include "sidereal/service/hot_rows.h"
 
 namespace sidereal::train {
 namespace {
@@ -26,6 +28,17 @@ std::string table_of(const CompiledModel& model) {
                        variable.optimizer.kind);
   }
   return out;
+}
+
+/// Of the tables of all models together, as with staleness.
+void add_hot_rows(const std::vector<service::TaskReport>& reports, Summary* summary) {
+  std::map<std::string, double> shares;
+  for (const service::HotTable& table : service::hot_tables_of(reports, 1)) {
+    if (table.rows.empty()) continue;
+    double& share = shares[table.table];
+    share = std::max(share, table.rows.front().share());
+  }
+  for (const auto& [table, share] : shares) summary->scalar("hottest_row/" + table, share);
 }
 
 }  // namespace
@@ -62,7 +75,7 @@ void FigureLog::add_staleness(const std::vector<service::Staleness>& now, Summar
 }
 
 void FigureLog::progress(const Progress& now,
-                         const std::function<std::vector<service::Staleness>()>& staleness) {
+                         const std::function<std::vector<service::TaskReport>()>& ask) {
   step_ = std::max(step_, now.steps);
   if (now.seconds < next_s_) return;
   next_s_ = now.seconds * (1 + kThinning);
@@ -88,7 +101,9 @@ void FigureLog::progress(const Progress& now,
     summary.scalar("rates/bytes_out_per_s/" + name,
                    static_cast<double>(worker.bytes_out - before.bytes_out) / seconds);
   }
-  add_staleness(staleness(), &summary);
+  const std::vector<service::TaskReport> reports = ask();
+  add_staleness(service::staleness_of(reports), &summary);
+  add_hot_rows(reports, &summary);
   before_ = now.workers;
   before_s_ = now.seconds;
   add(summary);

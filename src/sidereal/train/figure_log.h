@@ -8,6 +8,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/service/staleness.h"
+#include "sidereal/service/status_client.h"
 #include "sidereal/train/event_file.h"
 #include "sidereal/train/trainer.h"
 
@@ -28,10 +29,9 @@ class FigureLog {
                                                    const CompiledModel& model);
 
   /// For FitOptions::on_progress. What comes often is thinned out more the longer it takes, so that
-  /// the file of a long training stays small. `staleness`, of the parameter servers so far, is
-  /// called when something is written.
-  void progress(const Progress& now,
-                const std::function<std::vector<service::Staleness>()>& staleness);
+  /// the file of a long training stays small. `ask`, for what the tasks say now, is called when
+  /// something is written.
+  void progress(const Progress& now, const std::function<std::vector<service::TaskReport>()>& ask);
   /// An evaluation of "valid" or "test" data, at the step that progress() told last.
   void evaluated(const std::string& data, const EvalResult& result);
   /// An epoch without validation data, by the mean loss of its steps.
