@@ -1,13 +1,16 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "sidereal/cluster/cluster_spec.h"
 #include "sidereal/ir/device_spec.h"
 #include "sidereal/security/credentials.h"
+#include "sidereal/service/hot_rows.h"
 #include "sidereal/service/silence.h"
 #include "sidereal/service/staleness.h"
 
@@ -56,9 +60,47 @@ std::vector<service::TaskReport> ask(service::StatusClient& self, double limit_s
   return self.ask(milliseconds_of(limit_s), job);
 }
 
+/// A share of calls and how much more it may be; None where it is not known.
+using Share = std::optional<std::pair<double, double>>;
+
+Share share_of(const std::optional<service::RowShare>& share) {
+  return share.has_value() ? Share({share->at_least, share->error}) : std::nullopt;
+}
+
+void bind_hot_rows(nb::class_<service::StatusClient>* status) {
+  status->def(
+      "hot_rows",
+      [](service::StatusClient& self, double limit_s, int rows, const std::string& parts) {
+        auto found = [&]() -> Result<std::vector<service::HotTable>> {
+          const nb::gil_scoped_release release;
+          SR_ASSIGN_OR_RETURN(const service::Parts how, service::parts_of(parts));
+          const auto reports = self.ask(milliseconds_of(limit_s), {}, {.hot_rows = rows});
+          return service::hot_tables_of(reports, static_cast<size_t>(std::max(rows, 0)), how);
+        }();
+        std::vector<std::tuple<std::string, std::string, std::optional<int64_t>,
+                               std::optional<int64_t>, int64_t, std::string, int, Share, Share>>
+            out;
+        for (const service::HotTable& table : value_of(std::move(found))) {
+          for (const service::HotRow& row : table.rows) {
+            out.emplace_back(table.group, table.table, row.row, row.part, row.row_of_part, row.task,
+                             row.lane, share_of(row.pulls), share_of(row.pushes));
+          }
+        }
+        return out;
+      },
+      "limit_s"_a, "rows"_a, "parts"_a,
+      "(group, table, row of the table or None, part or None, row of the part, task, lane, share "
+      "of "
+      "pulls and its error or None, the same of pushes) of the rows of each table that are used "
+      "most.");
+}
+
 void bind_status(nb::module_& m) {
   using service::StatusClient;
-  nb::class_<StatusClient>(m, "StatusClient", "Asks the tasks of a cluster for their figures.")
+  nb::class_<StatusClient> status(m, "StatusClient",
+                                  "Asks the tasks of a cluster for their figures.");
+  bind_hot_rows(&status);
+  status
       .def_static(
           "create",
           [](const std::string& target, const security::SecurityOptions& security, double limit_s) {

@@ -34,6 +34,7 @@ from . import (
     train,
 )
 from ._dispatch import convert as convert_to_tensor
+from ._hot_rows import HotRow
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
 from .clipping import clip_by_global_norm, clip_by_norm, global_norm
 from .cluster import Cluster, LocalCluster, RemoteCluster
@@ -92,6 +93,7 @@ __all__ = [
     "FitResult",
     "Follower",
     "GradientTape",
+    "HotRow",
     "IndexedSlices",
     "LocalCluster",
     "LookupClient",

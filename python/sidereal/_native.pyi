@@ -1081,6 +1081,21 @@ class StatusClient:
     def staleness(
         self, limit_s: float
     ) -> list[tuple[str, str, int, list[tuple[int, int, int]]]]: ...
+    def hot_rows(
+        self, limit_s: float, rows: int, parts: str
+    ) -> list[
+        tuple[
+            str,
+            str,
+            int | None,
+            int | None,
+            int,
+            str,
+            int,
+            tuple[float, float] | None,
+            tuple[float, float] | None,
+        ]
+    ]: ...
     def unsaved(self, limit_s: float, job: str) -> list[tuple[str, int, str, int, int]]: ...
     def pushed(
         self, limit_s: float, job: str

@@ -7,7 +7,8 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-from . import _native
+from . import _hot_rows, _native
+from ._hot_rows import HotRow
 from ._usage import whole
 from .cluster_spec import ClusterDict, ClusterSpec
 from .errors import FailedPreconditionError, NotFoundError
@@ -57,6 +58,21 @@ class Cluster:
         """Raises UnavailableError naming the task if one is known to be lost; never waits."""
         self._require_running()
         self._native.check_alive()
+
+    def hot_rows(self, rows: int = 10, *, parts: str = "modulo") -> list[HotRow]:
+        """The rows of each table that steps of the last minutes pulled or pushed most, at most
+        `rows` of each (100 are told): those first that have most, of the table first where that is
+        most. A row that is no more than chance is left out.
+
+        parts: what variables NAME/part_0, NAME/part_1 ... are: "modulo": one table, as of a Model;
+        "blocks": one table, as of partitioners; "apart": tables of their own. InvalidArgumentError
+        for others. UnavailableError or DeadlineExceededError when nobody says who is in the
+        cluster; of tasks that do not answer nothing is told."""
+        self._require_running()
+        return _hot_rows.of_cluster(f"grpc://{self.ps[0]}", self._security(), rows, parts)
+
+    def _security(self) -> SecurityOptions:
+        return SecurityOptions(secret=self._native.secret)
 
     def stop(self) -> None:
         """Stops every task this object started. May be called again."""
@@ -186,3 +202,6 @@ class RemoteCluster(Cluster):
         super().__init__(_native.remote_cluster(text, options._to_native()))
         #: What its servers want of who calls them.
         self.security = options
+
+    def _security(self) -> SecurityOptions:
+        return self.security

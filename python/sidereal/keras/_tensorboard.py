@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _tensorboard, profiler
+from .._hot_rows import HottestRows
 from .._pushes import Staleness
 from ._callback import Callback, Logs
 
@@ -39,6 +40,7 @@ class TensorBoard(Callback):
     write_staleness: on parameter servers, how many changes of other steps came between what steps
         pulled of a table and what they pushed, by worker: mean and histogram of what came since the
         last time, after each epoch, and with `update_freq` after batches, a second apart at least.
+        Beside it, what share of what is pulled of a table is its hottest row.
     embeddings_freq: every so many epochs, the tables of Embedding layers for the projector;
         embeddings_metadata: the file with the names of their rows, or a dict of such files by the
         names of layers.
@@ -65,6 +67,7 @@ class TensorBoard(Callback):
         self.write_steps_per_second = write_steps_per_second
         self.write_staleness = write_staleness
         self._staleness: Staleness | None = None
+        self._hottest: HottestRows | None = None
         self._asked = 0.0
         self.update_freq = 1 if update_freq == "batch" else update_freq
         self.embeddings_metadata = embeddings_metadata
@@ -105,9 +108,10 @@ class TensorBoard(Callback):
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._is_training = True
         strategy = self.model.distribute_strategy
-        self._staleness = None
+        self._staleness = self._hottest = None
         if self.write_staleness and strategy is not None:
             self._staleness = Staleness(strategy._target_of_status())
+            self._hottest = HottestRows(strategy._target_of_status())
         layers = _layers_of(self.model) if self.write_graph else None
         if layers is not None:
             writer = self._writer("train")
@@ -211,8 +215,8 @@ class TensorBoard(Callback):
 
     def _write_staleness(self, step: int) -> None:
         self._asked = time.monotonic()
-        if self._staleness is not None:
-            for summary in self._staleness.summaries():
+        for asked in (self._staleness, self._hottest):
+            for summary in [] if asked is None else asked.summaries():
                 self._writer("train").add_summary(summary, step)
 
     # --- Weights.

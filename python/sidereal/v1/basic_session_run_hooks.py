@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from .._hot_rows import HottestRows
 from .._pushes import Staleness
 from .._run_metadata import RunOptions, Timeline
 from ..security import SecurityOptions
@@ -307,7 +308,8 @@ class StepCounterHook(SessionRunHook):
 class StalenessHook(SessionRunHook):
     """Writes how old what steps compute with is, to `output_dir` or with `summary_writer`: of each
     table of parameter servers and each worker, how many changes of other steps came between what
-    steps pulled and what they pushed; mean and histogram of what came since the last time.
+    steps pulled and what they pushed; mean and histogram of what came since the last time. Beside
+    it, what share of the rows that were pulled of a table lately is the one that was pulled most.
 
     target: of the server that is asked who is in the cluster, `server.target`. security: as that of
     the session.
@@ -330,6 +332,7 @@ class StalenessHook(SessionRunHook):
         self._output_dir = output_dir
         self._writer = summary_writer
         self._staleness = Staleness(target, security)
+        self._hottest = HottestRows(target, security)
 
     def begin(self) -> None:
         self._step = step_of_default_graph(self)
@@ -351,8 +354,9 @@ class StalenessHook(SessionRunHook):
     def _write(self, step: int) -> None:
         if self._writer is None:
             return
-        for summary in self._staleness.summaries():
-            self._writer.add_summary(summary, step)
+        for asked in (self._staleness, self._hottest):
+            for summary in asked.summaries():
+                self._writer.add_summary(summary, step)
 
 
 class SummarySaverHook(SessionRunHook):
