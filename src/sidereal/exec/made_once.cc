@@ -35,6 +35,8 @@ class MadeOnce final : public Kernel {
     SR_ASSIGN_OR_RETURN(const bool is_due, found->changes_made()->is_due(closure, change));
     if (!is_due) {
       resources::PushCounts::add_repeated_here();
+      // Standbys may not have the change that was made, whose answer waits for them: so must this.
+      found->note_made(closure, change);
       return give_now(c, *found);
     }
     SR_RETURN_IF_ERROR(change_->run(c));

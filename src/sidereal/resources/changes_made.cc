@@ -38,6 +38,8 @@ void ChangesMade::note(const ClosureKey& key, uint64_t change) {
   client.used = ++uses_;
   Closure& closure = client.closures[place_of_closure(key.closure)];
   const uint64_t turn = turn_of_closure(key.closure);
+  // It has ended, and a later one has its place.
+  if (turn < closure.turn) return;
   if (closure.turn != turn) {
     closure.turn = turn;
     closure.changes.clear();

@@ -45,6 +45,14 @@ TEST(ChangesMade, of_a_closure_that_has_ended_are_not_made) {
   EXPECT_FALSE(make(&made, key(3, 4), 2));
 }
 
+TEST(ChangesMade, of_a_closure_that_has_ended_are_not_noted_over_those_of_the_next_one) {
+  ChangesMade made;
+  made.note(key(3, 1), 1);
+  made.note(key(3, 0), 2);
+  EXPECT_FALSE(*made.is_due(key(3, 1), 1));
+  EXPECT_TRUE(*made.is_due(key(3, 1), 2));
+}
+
 TEST(ChangesMade, that_failed_are_due_again) {
   ChangesMade made;
   EXPECT_TRUE(*made.is_due(key(0, 0), 1));
