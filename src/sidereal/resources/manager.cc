@@ -36,12 +36,15 @@ Result<std::shared_ptr<Resource>> Manager::find_any(std::string_view name,
   return it->second;
 }
 
-bool Manager::erase(std::string_view name) {
+bool Manager::erase(std::string_view name) { return erase(name, nullptr); }
+
+bool Manager::erase(std::string_view name, const Resource* resource) {
   std::shared_ptr<Resource> gone;
   {
     const std::lock_guard lock(mutex_);
     const auto it = resources_.find(std::string(name));
     if (it == resources_.end()) return false;
+    if (resource != nullptr && it->second.get() != resource) return false;
     gone = std::move(it->second);
     resources_.erase(it);
     ++forgotten_;

@@ -65,6 +65,8 @@ class Manager {
   }
   /// Forgets the resource `name` and ends what waits for it; false when there is none.
   bool erase(std::string_view name);
+  /// The same, if it is `resource`, or that is nullptr.
+  bool erase(std::string_view name, const Resource* resource);
   /// Forgets all of one container, and ends what waits for them; see key_of().
   void erase_container(std::string_view container);
   /// Ends what waits for any of the resources, and forgets them all.

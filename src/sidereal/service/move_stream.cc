@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <future>
-#include <set>
-#include <string_view>
 #include <utility>
 
-#include "sidereal/base/part_name.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/internal/caller_checks.h"
 #include "sidereal/service/known_cluster.h"
@@ -17,7 +14,6 @@
 namespace sidereal::service {
 
 namespace v1 = session::v1;
-using resources::Replica;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -32,15 +28,6 @@ constexpr milliseconds kTell{50};
 /// From one cut to the next: the last one is waited for while nothing is trained.
 constexpr milliseconds kCut{2};
 constexpr milliseconds kTakeMax{600'000};
-
-/// The variable that a slot is of, "w" of "w/Adagrad", where it is one of `names`: steps are
-/// planned for the lane of that.
-std::string_view leader_of(std::string_view name, const std::set<std::string_view>& names) {
-  for (size_t at = name.find('/'); at != std::string_view::npos; at = name.find('/', at + 1)) {
-    if (names.contains(name.substr(0, at))) return name.substr(0, at);
-  }
-  return name;
-}
 
 /// What a follower of a move comes back from by itself.
 bool goes_on(const Status& status) {
@@ -104,8 +91,8 @@ Status MoveStream::begin(const v1::MoveHead& head) {
     sources_.push_back(
         {.task = source.task(), .names = options.names, .follower = std::move(follower)});
   }
-  SR_RETURN_IF_ERROR(shared_->task->keep_group(head.state_group()));
-  state_group_ = head.state_group();
+  intake_.emplace(shared_->task, head.state_group());
+  SR_RETURN_IF_ERROR(intake_->begin());
   has_begun_ = true;
   shared_->threads->run([self = shared_from_this(), this] { run(); });
   return {};
@@ -120,8 +107,8 @@ void MoveStream::hung_up() {
 void MoveStream::run() {
   const Status moved = move();
   sources_.clear();
-  if (!moved.ok()) shared_->task->forget(state_group_, taken_);
-  shared_->task->let_go_of_group(state_group_);
+  if (moved.ok()) intake_->commit();
+  intake_->end();
   v1::MoveReply reply;
   if (moved.ok()) {
     reply.set_committed(true);
@@ -171,47 +158,30 @@ Status MoveStream::copy() {
 
 Status MoveStream::take_all(milliseconds limit) {
   const steady_clock::time_point deadline = steady_clock::now() + limit;
-  std::vector<Replica::Taken> values;
   for (const Source& source : sources_) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     SR_RETURN_IF_ERROR(source.follower->wait_until_current(std::max(left, milliseconds(0)),
                                                            [this] { return has_gone_.load(); }));
   }
-  for (Source& source : sources_) {
+  for (const Source& source : sources_) {
     source.follower->stop();
-    for (Replica::Taken& one : source.follower->take_all()) {
-      source.names.erase(one.name);
-      values.push_back(std::move(one));
-    }
-    if (source.names.empty()) continue;
-    return base::not_found("{} has no variable '{}' with a value in the sessions of '{}'",
-                           source.task, *source.names.begin(), state_group_);
+    SR_RETURN_IF_ERROR(intake_->add(source.task, source.names, source.follower->take_all()));
   }
-  return adopt(std::move(values));
+  return adopt();
 }
 
-Status MoveStream::adopt(std::vector<Replica::Taken> values) {
-  task::Task& task = *shared_->task;
+Status MoveStream::adopt() {
   int tasks = 1;
-  const auto own = cluster::parse_task_name(task.name());
+  const auto own = cluster::parse_task_name(shared_->task->name());
   if (own.has_value() && shared_->cluster->is_known()) {
     const auto its = shared_->cluster->now().spec.tasks(own->job);
     if (its.ok()) tasks = std::max<int>(1, static_cast<int>(its->size()));
   }
-  std::vector<std::string> names;
-  for (const Replica::Taken& one : values) names.push_back(one.name);
-  const std::set<std::string_view> all(names.begin(), names.end());
-  for (Replica::Taken& one : values) {
-    one.lane = base::lane_of_name(leader_of(one.name, all), task.lanes(), tasks);
-  }
   const auto adopted = std::make_shared<std::promise<Status>>();
   std::future<Status> end = adopted->get_future();
-  task.adopt(state_group_, std::move(values),
-             [adopted](const Status& status) { adopted->set_value(status); });
+  intake_->adopt(tasks, [adopted](const Status& status) { adopted->set_value(status); });
   // Each lane does it between two steps, or ends.
-  SR_RETURN_IF_ERROR(end.get());
-  taken_ = std::move(names);
-  return {};
+  return end.get();
 }
 
 Status MoveStream::wait_for_commit() {

@@ -8,10 +8,10 @@
 /// Variables of other tasks, or of another start of this one, that a task is given.
 namespace sidereal::task {
 
-Status TaskPrograms::make(Container* container,
-                          std::vector<resources::Replica::Taken> values) const {
+Result<Adopted> TaskPrograms::make(Container* container,
+                                   std::vector<resources::Replica::Taken> values) const {
   resources::Manager& manager = container->manager;
-  std::vector<std::string> made;
+  Adopted made;
   const auto add = [&](resources::Replica::Taken& one) -> Status {
     std::shared_ptr<resources::Resource> mine;
     std::shared_ptr<resources::Resource> there;
@@ -19,6 +19,7 @@ Status TaskPrograms::make(Container* container,
       mine = one.table;
       SR_ASSIGN_OR_RETURN(
           there, manager.find_or_create<resources::Table>(one.name, [&] { return one.table; }));
+      if (there == mine) made.emplace_back(one.name, mine);
     } else {
       resources::VariableDef def = {
           .name = one.name, .dtype = one.value.dtype(), .shape = one.value.shape()};
@@ -29,7 +30,7 @@ Status TaskPrograms::make(Container* container,
       SR_ASSIGN_OR_RETURN(
           there, manager.find_or_create<resources::Variable>(one.name, [&] { return variable; }));
       if (there == mine) {
-        made.push_back(one.name);
+        made.emplace_back(one.name, mine);
         // Its log, if there is one, hears of the value with what belongs to it.
         *variable->changes_made() = std::move(one.made);
         SR_RETURN_IF_ERROR(variable->take(std::move(one.value)));
@@ -43,10 +44,10 @@ Status TaskPrograms::make(Container* container,
   for (resources::Replica::Taken& one : values) {
     Status status = add(one);
     if (status.ok()) continue;
-    for (const std::string& name : made) manager.erase(name);
+    forget(container, made);
     return status;
   }
-  return {};
+  return made;
 }
 
 Status TaskPrograms::fill(const std::string& state_group,
@@ -62,21 +63,24 @@ Status TaskPrograms::fill(const std::string& state_group,
   }
   // Where each was, which is where its slots are.
   for (resources::Replica::Taken& one : values) one.lane %= options_.lanes;
-  return make(container.get(), std::move(values));
+  return make(container.get(), std::move(values)).status();
 }
 
 /// Variables that lanes make, each its own: all, or none.
 class TaskPrograms::Adoption {
  public:
-  Adoption(std::shared_ptr<Container> container, std::string task, std::function<void(Status)> then)
+  Adoption(std::shared_ptr<Container> container, std::string task,
+           std::function<void(Result<Adopted>)> then)
       : container_(std::move(container)), task_(std::move(task)), then_(std::move(then)) {}
   /// When the last lane has done its own, or lets go of it as it is stopping.
   ~Adoption() {
     if (status_.ok() && lanes_ > 0) status_ = is_stopping(task_);
-    if (!status_.ok()) {
-      for (const std::string& name : made_) container_->manager.erase(name);
+    if (status_.ok()) {
+      then_(std::move(made_));
+    } else {
+      forget(container_.get(), made_);
+      then_(status_);
     }
-    then_(status_);
   }
   Adoption(const Adoption&) = delete;
   Adoption& operator=(const Adoption&) = delete;
@@ -84,26 +88,29 @@ class TaskPrograms::Adoption {
   [[nodiscard]] Container* container() const { return container_.get(); }
   /// One more lane makes some. Before any does.
   void add_lane() { ++lanes_; }
-  void made(std::span<const std::string> names, const Status& status) {
+  void made(Result<Adopted> some) {
     const std::lock_guard lock(mutex_);
     --lanes_;
-    if (status.ok()) made_.insert(made_.end(), names.begin(), names.end());
-    if (status_.ok()) status_ = status;
+    if (some.ok()) {
+      made_.insert(made_.end(), some->begin(), some->end());
+    } else if (status_.ok()) {
+      status_ = some.status();
+    }
   }
 
  private:
   const std::shared_ptr<Container> container_;
   const std::string task_;
-  const std::function<void(Status)> then_;
+  const std::function<void(Result<Adopted>)> then_;
   std::mutex mutex_;
   int lanes_ = 0;  // That have not done it yet.
-  std::vector<std::string> made_;
+  Adopted made_;
   Status status_;
 };
 
 void TaskPrograms::adopt(const std::string& state_group,
                          std::vector<resources::Replica::Taken> values,
-                         std::function<void(Status)> then) {
+                         std::function<void(Result<Adopted>)> then) {
   auto found = container(state_group);
   if (!found.ok()) return then(found.status());
   const auto adoption =
@@ -115,21 +122,26 @@ void TaskPrograms::adopt(const std::string& state_group,
   }
   for (size_t i = 0; i < of_lanes.size(); ++i) adoption->add_lane();
   for (auto& [lane, its] : of_lanes) {
-    std::vector<std::string> names;
-    for (const auto& one : its) names.push_back(one.name);
     // What a lane does not run as it is stopping goes with it.
     static_cast<void>(lanes_->post(
-        lane, [this, adoption, names = std::move(names),
+        lane, [this, adoption,
                given = std::make_shared<std::vector<resources::Replica::Taken>>(std::move(its))] {
-          adoption->made(names, make(adoption->container(), std::move(*given)));
+          adoption->made(make(adoption->container(), std::move(*given)));
         }));
   }
 }
 
-void TaskPrograms::forget(const std::string& state_group, const std::vector<std::string>& names) {
+void TaskPrograms::forget(const std::string& state_group, const Adopted& adopted) {
   const auto found = container(state_group);
-  if (!found.ok()) return;
-  for (const std::string& name : names) (*found)->manager.erase(name);
+  if (found.ok()) forget(found->get(), adopted);
+}
+
+void TaskPrograms::forget(Container* container, const Adopted& adopted) {
+  for (const auto& [name, resource] : adopted) {
+    // One that has gone may have left its name, and its place in memory, to another one.
+    const std::shared_ptr<resources::Resource> there = resource.lock();
+    if (there != nullptr) container->manager.erase(name, there.get());
+  }
 }
 
 }  // namespace sidereal::task

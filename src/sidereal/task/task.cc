@@ -331,11 +331,11 @@ void Task::let_go_of_group(const std::string& state_group) {
   impl_->programs().let_go_of_group(state_group);
 }
 void Task::adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
-                 std::function<void(Status)> then) {
+                 std::function<void(Result<Adopted>)> then) {
   impl_->programs().adopt(state_group, std::move(values), std::move(then));
 }
-void Task::forget(const std::string& state_group, const std::vector<std::string>& names) {
-  impl_->programs().forget(state_group, names);
+void Task::forget(const std::string& state_group, const Adopted& adopted) {
+  impl_->programs().forget(state_group, adopted);
 }
 Status Task::reset(const std::vector<std::string>& containers) { return impl_->reset(containers); }
 AnsweredPushes& Task::answered_pushes(int lane) { return impl_->answered_pushes(lane); }

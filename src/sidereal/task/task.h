@@ -185,6 +185,9 @@ class StepPart {
   virtual void end() = 0;
 };
 
+/// Variables and tables that a task was given, by name.
+using Adopted = std::vector<std::pair<std::string, std::weak_ptr<resources::Resource>>>;
+
 /// The network and the clock of a lane, borrowed for the life of its task. Value type.
 struct LaneSystem {
   sys::Network* network = nullptr;
@@ -330,9 +333,10 @@ class Task {
   /// task's, that it says; while steps run. All, or none: then `then` is told, by any thread.
   /// kAlreadyExists for a name that is there; kUnavailable when the task is stopping.
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
-             std::function<void(Status)> then);
-  /// Forgets these of a group, and ends what waits for them.
-  void forget(const std::string& state_group, const std::vector<std::string>& names);
+             std::function<void(Result<Adopted>)> then);
+  /// Forgets these of a group, and ends what waits for them. What has such a name by now, and is
+  /// another one, stays.
+  void forget(const std::string& state_group, const Adopted& adopted);
 
   /// Forgets what lies in these containers ("": the default one) and ends what waits for it.
   Status reset(const std::vector<std::string>& containers);

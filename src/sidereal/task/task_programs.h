@@ -97,8 +97,8 @@ class TaskPrograms {
   Status keep_group(const std::string& state_group);
   void let_go_of_group(const std::string& state_group);
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
-             std::function<void(Status)> then);
-  void forget(const std::string& state_group, const std::vector<std::string>& names);
+             std::function<void(Result<Adopted>)> then);
+  void forget(const std::string& state_group, const Adopted& adopted);
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
   /// What all sessions have by name.
@@ -157,7 +157,8 @@ class TaskPrograms {
                                                   resources::Variable* variable)>& call) const;
   class Adoption;
   /// Makes variables and tables, whose lane each says; all, or none. kAlreadyExists.
-  Status make(Container* container, std::vector<resources::Replica::Taken> values) const;
+  Result<Adopted> make(Container* container, std::vector<resources::Replica::Taken> values) const;
+  static void forget(Container* container, const Adopted& adopted);
   /// Ends a group that has no sessions and no keepers. With mutex_.
   [[nodiscard]] std::shared_ptr<Container> end_unused(const std::string& state_group);
   static void end(Container* container);

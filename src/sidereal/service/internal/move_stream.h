@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "sidereal/master/threads.h"
-#include "sidereal/resources/replica.h"
+#include "sidereal/resources/change_entry.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/follower.h"
 #include "sidereal/service/internal/server_stream.h"
 #include "sidereal/service/session.pb.h"
 #include "sidereal/task/task.h"
+#include "sidereal/task/variable_intake.h"
 
 /// For the .cc files of service.
 namespace sidereal::service {
@@ -60,16 +61,15 @@ class MoveStream final : public ServerStream<session::v1::MoveRequest, session::
   Status move();
   Status copy();
   Status take_all(std::chrono::milliseconds limit);
-  Status adopt(std::vector<resources::Replica::Taken> values);
+  Status adopt();
   Status wait_for_commit();
 
   const std::shared_ptr<Shared> shared_;
   const bool is_too_much_;
   std::atomic<bool> has_begun_ = false;
   std::atomic<bool> has_gone_ = false;
-  std::string state_group_;
+  std::optional<task::VariableIntake> intake_;
   std::vector<Source> sources_;
-  std::vector<std::string> taken_;  // Variables that are the task's by now.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<std::chrono::milliseconds> take_limit_;  // Asked for;
