@@ -110,7 +110,7 @@ class TaskPrograms::Adoption {
 
 void TaskPrograms::adopt(const std::string& state_group,
                          std::vector<resources::Replica::Taken> values,
-                         std::function<void(Result<Adopted>)> then) {
+                         std::function<void(Result<Adopted>)> then, const WhenKept& when_kept) {
   auto found = container(state_group);
   if (!found.ok()) return then(found.status());
   const auto adoption =
@@ -124,9 +124,11 @@ void TaskPrograms::adopt(const std::string& state_group,
   for (auto& [lane, its] : of_lanes) {
     // What a lane does not run as it is stopping goes with it.
     static_cast<void>(lanes_->post(
-        lane, [this, adoption,
+        lane, [this, lane = lane, adoption, when_kept,
                given = std::make_shared<std::vector<resources::Replica::Taken>>(std::move(its))] {
           adoption->made(make(adoption->container(), std::move(*given)));
+          // Where they were is not asked any more: with the task they would be lost.
+          when_kept(lane, *adoption->container(), [adoption] {});
         }));
   }
 }

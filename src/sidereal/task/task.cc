@@ -332,7 +332,12 @@ void Task::let_go_of_group(const std::string& state_group) {
 }
 void Task::adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
                  std::function<void(Result<Adopted>)> then) {
-  impl_->programs().adopt(state_group, std::move(values), std::move(then));
+  impl_->programs().adopt(
+      state_group, std::move(values), std::move(then),
+      [impl = impl_.get()](int lane, const Container& container, std::function<void()> kept) {
+        impl->lane(lane)->changes()->when_acknowledged(container, std::span(&lane, 1),
+                                                       std::move(kept));
+      });
 }
 void Task::forget(const std::string& state_group, const Adopted& adopted) {
   impl_->programs().forget(state_group, adopted);

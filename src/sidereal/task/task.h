@@ -330,7 +330,8 @@ class Task {
   Status keep_group(const std::string& state_group);
   void let_go_of_group(const std::string& state_group);
   /// Gives a group that is there variables and tables of another task, each on the lane, modulo the
-  /// task's, that it says; while steps run. All, or none: then `then` is told, by any thread.
+  /// task's, that it says; while steps run. All, or none: then `then` is told, by any thread, once
+  /// standbys that are in sync have them too.
   /// kAlreadyExists for a name that is there; kUnavailable when the task is stopping.
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
              std::function<void(Result<Adopted>)> then);

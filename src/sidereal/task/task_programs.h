@@ -94,10 +94,12 @@ class TaskPrograms {
   /// Those of Task.
   Status fill(const std::string& state_group, std::vector<resources::Replica::Taken> values);
   void stop_keeping_groups();
+  /// Calls a function when all standbys have what a lane has of a container. Thread: that lane.
+  using WhenKept = std::function<void(int lane, const Container&, std::function<void()>)>;
   Status keep_group(const std::string& state_group);
   void let_go_of_group(const std::string& state_group);
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
-             std::function<void(Result<Adopted>)> then);
+             std::function<void(Result<Adopted>)> then, const WhenKept& when_kept);
   void forget(const std::string& state_group, const Adopted& adopted);
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
