@@ -7,6 +7,7 @@
 
 #include "sidereal/base/log.h"
 #include "tests/sim/coordinator.h"
+#include "tests/sim/moves.h"
 #include "tests/sim/simulation.h"
 
 /// Runs simulations of workers and parameter servers: `./dev sim --help`.
@@ -49,6 +50,9 @@ bool run_seed(const Arguments& arguments, uint64_t seed) {
                      return run_coordinator(scenario, make_scheduler<coord::Scheduler>, trace);
                    });
   }
+  if (arguments.wishes.kind == Kind::kMoves) {
+    return run_one(arguments, draw_moves(seed, arguments.wishes), run_moves);
+  }
   return run_one(arguments, draw(seed, arguments.wishes), run);
 }
 
@@ -61,9 +65,12 @@ int main_of(int argc, char** argv) {
   app.add_option("--seconds", arguments.wishes.seconds, "Of virtual time; else drawn")
       ->check(CLI::Range(1.0, 1e6));
   app.add_option("--kind", arguments.wishes.kind, "What peers are made of; else lanes or tasks")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Kind>{
-          {"lanes", Kind::kLanes}, {"tasks", Kind::kTasks}, {"coordinator", Kind::kCoordinator}}))
-      ->option_text("lanes|tasks|coordinator");
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, Kind>{{"lanes", Kind::kLanes},
+                                                              {"tasks", Kind::kTasks},
+                                                              {"coordinator", Kind::kCoordinator},
+                                                              {"moves", Kind::kMoves}}))
+      ->option_text("lanes|tasks|coordinator|moves");
   app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
   app.add_option("--standby", arguments.wishes.standby,
                  "Whether parameter servers, of tasks, have one; else drawn");

@@ -15,8 +15,9 @@ enum class Kind : uint8_t {
   kLanes,        ///< Lanes with channels and acceptors, which call one another.
   kTasks,        ///< Tasks with data ports and data channels, which run programs.
   kCoordinator,  ///< A scheduler of closures alone, whose workers are events (coordinator.h).
+  kMoves,        ///< Tasks that variables go between (moves.h).
 };
-/// "lanes", "tasks" or "coordinator".
+/// "lanes", "tasks", "coordinator" or "moves".
 std::string_view name_of(Kind kind);
 
 /// How a step of tasks is cut.
