@@ -180,7 +180,7 @@ Status MoveStream::adopt() {
   const auto adopted = std::make_shared<std::promise<Status>>();
   std::future<Status> end = adopted->get_future();
   intake_->adopt(tasks, [adopted](const Status& status) { adopted->set_value(status); });
-  // Each lane does it between two steps, or ends.
+  // Each lane does it between two steps, or ends; and a standby that is late is let go.
   return end.get();
 }
 
