@@ -15,8 +15,6 @@ constexpr int64_t kCopyLimit = 30 * kSecond;
 /// Beside the time that a task has to take variables: to say that it has not.
 constexpr int64_t kSayLimit = 2 * kSecond;
 constexpr int64_t kCommitLimit = 2 * kSecond;
-/// Until a task knows that a mover has gone, at most: its connection is found to be silent.
-constexpr int64_t kNoticeMax = 20 * kSecond;
 
 }  // namespace
 
@@ -303,9 +301,14 @@ void Mover::abandon() {
 }
 
 void Mover::hang_up() {
+  const int64_t now = context_.world->now();
+  const bool is_calm = now >= scenario().calm_at_ns;
   for (const Going& one : going_) {
-    const int64_t notice = scenario().notice_ns * (rng_.chance(0.2) ? 20 : 1);
-    context_.world->after(std::min(rng_.around(notice), kNoticeMax), [call = one.call] {
+    int64_t at = now + rng_.around(scenario().notice_ns);
+    // A connection that is silent is found to be at the latest when all is calm.
+    if (!is_calm && rng_.chance(0.2)) at = now + rng_.around(20 * scenario().notice_ns);
+    if (!is_calm) at = std::min(at, scenario().calm_at_ns);
+    context_.world->at(at, [call = one.call] {
       call->is_hung_up = true;
       if (call->there != nullptr) call->there->hung_up();
     });
