@@ -305,8 +305,8 @@ Status Resharding::take_all() {
   for (size_t i = 0; i < moves_.size(); ++i) {
     const Status kept = moves_[i]->commit();
     if (kept.ok()) continue;
-    // Those before would stay beside the ones that are used.
-    if (i > 0) forget(used_then(), used_now());
+    // Those before, and that one if only its answer was lost, would stay beside what is used.
+    forget(used_then(), used_now());
     return kept;
   }
   return {};
