@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -156,7 +157,7 @@ def wait_for(holds: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.02)
+        threading.Event().wait(0.02)
 
 
 def cut_and_heal(network: Network, cuts: list[tuple[str, str]], folder: Path) -> None:

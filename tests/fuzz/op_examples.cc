@@ -224,6 +224,7 @@ std::vector<Example> make_resources() {
   const Tensor keys = i64({1, 5});
   const Tensor one = Tensor::scalar<int64_t>(1);
   const Tensor texts = Tensor::strings(Shape{2}, std::vector<std::string>{"one", "other"});
+  const Tensor none = Tensor::scalar<int64_t>(0);
   const Tensor third = Tensor::strings(Shape(), std::vector<std::string>{"third"});
   return {{"Accumulator", named, {}, {kText}},
           {"AccumulatorApply", {}, {handle("a"), one, f32({2})}, {DType::kBool}},
@@ -237,7 +238,7 @@ std::vector<Example> make_resources() {
           {"StepBarrierAwait", {}, {handle("w"), one}, {kI64}},
           {"StepBarrierAdvance", {}, {handle("w"), one}, {DType::kBool}},
           {"StepBarrierLeave", {}, {handle("w"), one, one}, {DType::kBool}},
-          {"StepBarrierJoin", {}, {handle("w"), third, one}, {kI64}},
+          {"StepBarrierJoin", {}, {handle("w"), third, none}, {kI64}},
           {"StepBarrierExpel", {}, {handle("w"), one}, {kText}},
           {"QueueEnqueue", {}, {handle("q"), f32({2})}, {DType::kBool}},
           {"QueueDequeue", component, {handle("q")}, {kF32}},

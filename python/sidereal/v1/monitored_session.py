@@ -528,10 +528,10 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or Scaffold()
     if not is_chief:
-        worker = WorkerSessionCreator(
+        creator = WorkerSessionCreator(
             scaffold, master, config, max_wait_secs, recovery_wait_secs=recovery_wait_secs
         )
-        return MonitoredSession(worker, hooks, stop_grace_period_secs)
+        return MonitoredSession(creator, hooks, stop_grace_period_secs)
     every = list(chief_only_hooks or [])
     if save_incremental_checkpoint_secs is not None:
         if checkpoints == (None, None):

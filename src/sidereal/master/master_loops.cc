@@ -68,9 +68,11 @@ Status MasterSession::begin_loop(const std::shared_ptr<LoopRun>& loop) {
                      .calls_wait = plan->calls_wait});
   }
   uint64_t first = options.first_step;
+  bool is_alone = false;
   {
     const std::lock_guard lock(mutex_);
     SR_RETURN_IF_ERROR(closed_);
+    is_alone = loops_.size() == 1;
     for (const auto& [task, one] : attached_) {
       if (!one.lost.ok() && lanes.front().called.contains(task)) return one.lost;
     }
@@ -78,7 +80,18 @@ Status MasterSession::begin_loop(const std::shared_ptr<LoopRun>& loop) {
     loop->takes_numbers_from(first);
     loop->calls(lanes.front().called);
   }
-  return loop->start(std::move(lanes));
+  if (!is_alone) return loop->start(std::move(lanes));
+  // Lanes of the loop have connections of their own, on which they may overtake what steps before
+  // it have pushed and not waited for.
+  const auto held = std::make_shared<std::vector<LoopLane>>(std::move(lanes));
+  context_->task->when_async_pushes_done(
+      id_, [self = shared_from_this(), loop, held](const Status& lost) {
+        self->context_->threads->run([self, loop, held, lost] {
+          const Status begun = lost.ok() ? loop->start(std::move(*held)) : lost;
+          if (!begun.ok()) loop->refuse(self->unless_closed(begun));
+        });
+      });
+  return {};
 }
 
 void MasterSession::forget_loop(const std::shared_ptr<LoopRun>& loop) {
