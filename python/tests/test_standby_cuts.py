@@ -242,6 +242,7 @@ def test_one_that_is_cut_off_answers_nothing_where_two_must_have_it(
         cut_off(1)
         network.heal(*CUTS["both_ways"])
         push(client, 50)
+        client.until(lambda line: False, 0.5)  # That is noticed, several times a second.
         cut_off(2)
         # What another process has that takes its place is what was answered.
         pushed = sum(line[0] == "pushed" for line in client.seen)

@@ -187,6 +187,8 @@ void Standbys::run() {
       asked = steady_clock::now();
       ask_whether_deposed(keepers);
       say_whether_pushes_wait();
+    } else if (has_said_waits_) {
+      say_whether_pushes_wait();  // That they go on is not missed.
     }
     if (has_let_go || steady_clock::now() - began < kJoinLimit) continue;
     has_let_go = true;
