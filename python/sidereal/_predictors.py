@@ -118,7 +118,7 @@ def _onnx_type(value: Any) -> tuple[str, tuple[int | None, ...]]:
 def _of_onnx(path: Path) -> Predictor:
     try:
         # ruff: noqa: PLC0415 - nothing else needs the package.
-        import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+        import onnxruntime  # type: ignore[import-not-found, import-untyped, unused-ignore]
     except ImportError as error:
         raise errors.UnavailableError(
             f"{path} is run by the package onnxruntime, which is not installed: pip install "
