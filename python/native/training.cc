@@ -364,7 +364,7 @@ train::FitOptions batches_of(int64_t batch_size) {
   return options;
 }
 
-void bind_trainer(nb::module_& m) {
+void bind_consistency(nb::module_& m) {
   m.def("consistency_forms", [] {
     std::vector<std::pair<std::string, std::string>> out;
     for (const config::ConsistencyForm& one : config::consistency_forms()) {
@@ -379,6 +379,9 @@ void bind_trainer(nb::module_& m) {
         return std::pair(read.to_string(), read.bound);
       },
       "text"_a, "(how it is written, its bound).");
+}
+
+void bind_trainer(nb::module_& m) {
   nb::class_<train::FitOptions>(m, "FitOptions", "How to train; see Model.fit().")
       .def(nb::init<>())
       .def_rw("batch_size", &train::FitOptions::batch_size)
@@ -483,6 +486,7 @@ void bind_training(nb::module_& m) {
   bind_tables(m);
   bind_clusters(m);
   bind_results(m);
+  bind_consistency(m);
   bind_trainer(m);
 }
 

@@ -90,7 +90,8 @@ RowCounts HotRows::read(size_t rows_max, system_clock::time_point now) const {
   RowCounts out;
   SpaceSaving::Notes notes = {};
   if (sample == nullptr || !sample->counts.read(&out, &notes)) return {};
-  const auto [every, minute] = notes;
+  const int64_t every = notes[0];
+  const int64_t minute = notes[1];
   std::erase_if(out.rows, [](const RowCount& one) { return one.at_least() < kMetMin; });
   // The lane halves when it looks the next time, which may be never.
   const int64_t by = std::clamp<int64_t>(minute_of(now) - minute, 0, 62);

@@ -41,8 +41,9 @@ void VariableIntake::adopt(int tasks, const std::function<void(const Status&)>& 
     one.lane = base::lane_of_name(leader_of(one.name, all), task_->lanes(), tasks);
   }
   task_->adopt(state_group_, std::exchange(values_, {}), [this, then](Result<Adopted> adopted) {
-    if (adopted.ok()) adopted_ = *std::move(adopted);
-    then(adopted.status());
+    const Status status = adopted.status();
+    if (status.ok()) adopted_ = *std::move(adopted);
+    then(status);
   });
 }
 
