@@ -98,8 +98,8 @@ Result<int64_t> StepBarrier::join(const std::string& name, int64_t bound) {
     return invalid_argument("'{}' joins barrier '{}' with a bound of {}, and that of others is {}",
                             name, name_, bound, bound_);
   }
-  // Those that have gone, for good.
-  while (!replicas_.empty() && !replicas_.front().trains() && !replicas_.front().is_expelled) {
+  // Those that have left; what is replaced may be heard of yet, and is refused by its number.
+  while (!replicas_.empty() && replicas_.front().has_left()) {
     replicas_.pop_front();
     ++first_;
   }
@@ -148,8 +148,11 @@ void StepBarrier::serve() {
   if (waiting_.empty()) return;
   const int64_t fewest = fewest_steps();
   std::erase_if(waiting_, [&](const RequestPtr& request) {
-    if (is_of_before(request->count) || at(request->count).is_replaced) {
-      request->status = base::aborted("barrier '{}' has another replica of this name", name_);
+    Status known = check(request->count);
+    // One that has left, and asks all the same.
+    if (is_of_before(request->count)) known = base::aborted("barrier '{}' has begun anew", name_);
+    if (!known.ok()) {
+      request->status = std::move(known);
       request->done = true;
       return true;
     }

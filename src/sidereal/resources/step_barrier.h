@@ -70,7 +70,8 @@ class StepBarrier final : public Resource,
     int64_t last = std::numeric_limits<int64_t>::max();
     bool is_expelled = false;
     bool is_replaced = false;  ///< Another one has its name.
-    [[nodiscard]] bool trains() const { return steps < last && !is_expelled && !is_replaced; }
+    [[nodiscard]] bool has_left() const { return steps >= last && !is_replaced; }
+    [[nodiscard]] bool trains() const { return !has_left() && !is_expelled && !is_replaced; }
   };
 
   explicit StepBarrier(std::string name) : name_(std::move(name)) {}

@@ -151,6 +151,36 @@ TEST(StepBarrier, has_replicas_that_join_when_they_come) {
   EXPECT_GT(join("third", 7), again);
 }
 
+TEST(StepBarrier, refuses_one_whose_name_another_has_whenever_it_joined) {
+  const auto b = StepBarrier::make("b");
+  const int64_t first = *b->join("first", 1);
+  const int64_t second = *b->join("second", 1);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(b->advance(first).ok());
+  const auto waiting = await(*b, first);
+  EXPECT_FALSE(waiting->poll());
+  ASSERT_TRUE(b->join("first", 1).ok());
+  ASSERT_TRUE(waiting->poll());
+  EXPECT_EQ(waiting->status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(b->advance(first).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(b->leave(second, 0).ok());
+  ASSERT_TRUE(b->join("third", 1).ok());
+  EXPECT_EQ(b->await(first).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(StepBarrier, ends_what_waits_of_one_that_has_left) {
+  const auto b = StepBarrier::make("b");
+  const int64_t left = *b->join("left", 0);
+  const int64_t other = *b->join("other", 0);
+  ASSERT_TRUE(b->advance(left).ok());
+  ASSERT_TRUE(b->leave(left, 0).ok());
+  const auto waiting = await(*b, left);
+  EXPECT_FALSE(waiting->poll());
+  ASSERT_TRUE(b->join("third", 0).ok());
+  ASSERT_TRUE(waiting->poll());
+  EXPECT_EQ(waiting->status().code(), StatusCode::kAborted);
+  EXPECT_TRUE(may_begin(*b, other));
+}
+
 TEST(StepBarrier, goes_on_without_those_that_are_expelled_until_they_are_heard_of) {
   const auto b = barrier(1, 3);
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(b->advance(0).ok());
