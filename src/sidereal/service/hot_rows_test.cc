@@ -24,7 +24,7 @@ HotVariable part(const std::string& name, int64_t total, std::vector<RowCount> r
           .lane = 1,
           .rows = rows_of_it,
           .pulls = {.total = total, .rows = rows},
-          .pushes = {.total = 2 * total, .rows = std::move(rows)}};
+          .pushes = {.total = total > INT64_MAX / 2 ? total : 2 * total, .rows = std::move(rows)}};
 }
 
 std::vector<TaskReport> reports(const std::vector<std::vector<HotVariable>>& hot) {
