@@ -113,11 +113,7 @@ Status Replica::apply_piece(Lane* lane, const Entry& entry) {
   for (const Section& section : entry.sections) {
     if (section.kind == SectionKind::kPushed) made.pushed = section.pushed;
   }
-  std::optional<Content> old;  // Its memory is given back without the lock.
-  {
-    const std::lock_guard lock(shown_mutex_);
-    old = std::exchange(lane->next, std::move(made));
-  }
+  lane->next = std::move(made);
   show(head.to.incarnation);
   return {};
 }
@@ -131,7 +127,7 @@ void Replica::show(uint64_t incarnation) {
     const bool is_here = lane.next.has_value() ? is_of(*lane.next) : is_of(lane.shown);
     if (!is_here && lane.shown.position.has_value()) return;
   }
-  std::vector<Content> old;  // As above.
+  std::vector<Content> old;  // Its memory is given back without the lock.
   const std::lock_guard lock(shown_mutex_);
   for (auto& [number, lane] : lanes_) {
     if (!lane.next.has_value() || !is_of(*lane.next)) continue;

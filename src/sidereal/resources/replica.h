@@ -147,7 +147,7 @@ class Replica {
 
   const size_t bytes_max_;
   const WantedNames wanted_;
-  // Which items lanes have, where their values are, and `home` and `is_going`: apply() changes
+  // Which items lanes show, where their values are, and `home` and `is_going`: apply() changes
   // that, and others read it. Never held for as long as an entry takes.
   mutable std::mutex shown_mutex_;
   mutable std::array<std::mutex, kRowLocks> row_locks_;  // Taken after no other one.

@@ -49,12 +49,18 @@ Status StepBarrier::check(int64_t replica) const {
                           replicas_.size(), first_);
 }
 
+/// Of what waits, which one of before may not.
+Status StepBarrier::check_now(int64_t replica) const {
+  SR_RETURN_IF_ERROR(check(replica));
+  if (is_of_before(replica)) return base::aborted("barrier '{}' has begun anew", name_);
+  return {};
+}
+
 Result<std::unique_ptr<Ticket>> StepBarrier::await(int64_t replica) {
   auto request = std::make_shared<Request>();
   request->count = replica;
   const std::lock_guard lock(mutex_);
-  SR_RETURN_IF_ERROR(check(replica));
-  if (is_of_before(replica)) return base::aborted("barrier '{}' has begun anew", name_);
+  SR_RETURN_IF_ERROR(check_now(replica));
   take_back(&at(replica));
   waiting_.push_back(request);
   serve();
@@ -148,10 +154,8 @@ void StepBarrier::serve() {
   if (waiting_.empty()) return;
   const int64_t fewest = fewest_steps();
   std::erase_if(waiting_, [&](const RequestPtr& request) {
-    Status known = check(request->count);
-    // One that has left, and asks all the same.
-    if (is_of_before(request->count)) known = base::aborted("barrier '{}' has begun anew", name_);
-    if (!known.ok()) {
+    // One that has left may ask all the same, and a name may have another replica by now.
+    if (Status known = check_now(request->count); !known.ok()) {
       request->status = std::move(known);
       request->done = true;
       return true;

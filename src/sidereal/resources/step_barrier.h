@@ -78,6 +78,7 @@ class StepBarrier final : public Resource,
 
   [[nodiscard]] bool is_of_before(int64_t replica) const { return replica < first_; }
   [[nodiscard]] Status check(int64_t replica) const;
+  [[nodiscard]] Status check_now(int64_t replica) const;
   [[nodiscard]] int64_t fewest_steps() const;
   void take_back(Replica* replica);
   [[nodiscard]] Replica& at(int64_t replica) {
