@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "sidereal/base/strings.h"
 #include "sidereal/cli/table.h"
@@ -31,11 +31,9 @@ constexpr size_t kNameBytes = 60;
 /// The number of the lane that a figure is of, which a peer says.
 std::optional<int> lane_of(const metrics::Declaration& what) {
   if (what.name != metrics::kLaneBusyName || what.labels.size() != 1) return std::nullopt;
-  const std::string& text = what.labels[0].value;
-  int lane = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), lane);
-  if (error != std::errc() || end != text.data() + text.size() || lane < 0) return std::nullopt;
-  return lane;
+  const Result<int64_t> lane = base::parse_int(what.labels[0].value);
+  if (!lane.ok() || !std::in_range<int>(*lane) || *lane < 0) return std::nullopt;
+  return static_cast<int>(*lane);
 }
 
 std::string job_of(const std::string& task) {
