@@ -239,9 +239,8 @@ void Standbys::ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& h
 
 /// Once, when they have waited for long.
 void Standbys::say_whether_pushes_wait() {
-  const int64_t missing = options_.task->figures().value("sidereal_standbys_missing");
   const steady_clock::time_point now = steady_clock::now();
-  if (missing == 0) {
+  if (options_.task->missing_standbys() == 0) {
     waits_since_.reset();
     has_said_waits_ = false;
     return;

@@ -455,7 +455,7 @@ void LaneChanges::end_round() {
 
 /// Standbys that something waits for, whoever they may be.
 int LaneChanges::missing_standbys(const Open& open) const {
-  if (open.held.empty()) return 0;
+  if (standbys_min_ == 0 || open.held.empty()) return 0;
   const auto in_sync = std::ranges::count_if(open.readers, &Reader::is_in_sync);
   return std::max(standbys_min_ - static_cast<int>(in_sync), 0);
 }

@@ -89,6 +89,8 @@ class LaneChanges {
   [[nodiscard]] int64_t standby_timeout() const { return standby_timeout_; }
   /// For resources::Lanes.
   [[nodiscard]] std::span<resources::ChangeLog* const> logs() const { return logs_; }
+  /// Standbys in sync that pushes wait for until they are there. Thread: any.
+  [[nodiscard]] int64_t missing_standbys() const { return missing_.value(); }
   /// What it counts. Thread: any.
   [[nodiscard]] const metrics::Figures& figures() const { return figures_; }
   void open(const std::shared_ptr<OpenLogs>& logs);

@@ -348,6 +348,11 @@ std::vector<resources::PushedSoFar> Task::answered_pushes() const {
   return std::as_const(*impl_).answered_pushes();
 }
 metrics::Readings Task::figures() const { return impl_->figures(); }
+int64_t Task::missing_standbys() const {
+  int64_t out = 0;
+  for (int i = 0; i < lanes(); ++i) out += impl_->lane(i)->changes()->missing_standbys();
+  return out;
+}
 std::vector<HotVariable> Task::hot_variables() const { return impl_->programs().hot_variables(); }
 void Task::stop() { impl_->stop(); }
 

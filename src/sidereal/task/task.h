@@ -348,6 +348,8 @@ class Task {
   [[nodiscard]] std::vector<resources::PushedSoFar> answered_pushes() const;
   /// Its own and those of its lanes.
   [[nodiscard]] metrics::Readings figures() const;
+  /// Of all lanes, standbys that pushes wait for which are not in sync (min_insync_replicas).
+  [[nodiscard]] int64_t missing_standbys() const;
   /// Tables and parts of tables, and which of their rows are used most.
   [[nodiscard]] std::vector<HotVariable> hot_variables() const;
 
