@@ -46,8 +46,8 @@ class WholeRows {
     for (const Part& part : parts) {
       if (part.number.has_value()) rows_[*part.number] = part.variable->rows;
     }
-    // A part that nobody tells of would give others' rows wrong numbers. One that does not answer
-    // has parts between those of others, as they go round.
+    // A part that no task tells of would give rows of other parts wrong numbers. The parts of a
+    // task that does not answer lie between those of other tasks, as they go round.
     are_known_ = rows_.empty() || rows_.rbegin()->first == static_cast<int64_t>(rows_.size()) - 1;
   }
 

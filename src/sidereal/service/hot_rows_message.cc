@@ -26,7 +26,7 @@ void to_proto(const RowCounts& counts, v1::RowCounts* to) {
   }
 }
 
-/// nullopt for what nobody has counted.
+/// nullopt for counts that no task can have.
 std::optional<RowCounts> from_proto(const v1::RowCounts& from) {
   const int size = from.rows_size();
   if (from.total() < 0 || from.counts_size() != size || from.errors_size() != size) {

@@ -93,7 +93,7 @@ void read_hot_rows(const std::vector<HotVariable>& variables, metrics::Readings*
   constexpr std::pair<const char*, Kind> kCalls[] = {{"pull", &HotVariable::pulls},
                                                      {"push", &HotVariable::pushes}};
   for (const auto& [call, kind] : kCalls) {
-    // Tables of one name that several groups have are told apart by nobody here: the hotter counts.
+    // Figures do not tell groups apart: of tables of one name in several groups the hotter counts.
     std::map<std::string, std::pair<int64_t, int64_t>> shares;
     // There even where nothing was trained.
     shares[""];

@@ -209,7 +209,7 @@ struct TaskOptions {
   /// A synchronous standby that does not acknowledge what a push waits for is let go after that.
   int64_t standby_timeout_ns = 1'000'000'000;
   /// What must have a push before it is answered, with the task itself: while there are fewer
-  /// standbys in sync pushes wait, as long as who pushed does.
+  /// standbys in sync pushes wait, as long as their sessions do.
   int min_insync_replicas = 1;
   std::shared_ptr<ports::HostFunctions> host_functions = nullptr;  ///< For HostFunction; or none.
   std::shared_ptr<ports::Datasets> datasets = nullptr;  ///< For DatasetIterator; or none.

@@ -33,7 +33,7 @@ struct Container {
   resources::Manager manager;
   exec::Environment environment;
   std::atomic<bool> ended = false;  ///< No session has it any more.
-  bool is_own = false;              ///< Of one session: nobody follows it.
+  bool is_own = false;              ///< Of one session: it has no followers.
 };
 
 /// A program as one lane runs it: kernels keep scratch. Once bound, the lane's.
