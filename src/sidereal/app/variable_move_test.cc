@@ -183,6 +183,47 @@ TEST_P(VariableMoves, lose_nothing_that_is_added_meanwhile) {
   }
 }
 
+TEST_P(VariableMoves, are_found_by_the_sessions_that_there_are) {
+  const std::vector<int> all = {0, 1, 2, 3};
+  const auto used = session({1, 1, 1, 1});
+  ASSERT_NE(used, nullptr);
+  run(used.get(), nodes("/init", all));
+  run(used.get(), nodes("/add", all));
+  const auto move = begin(all);
+  ASSERT_NE(move, nullptr);
+  EXPECT_EQ(wait_until_current(move.get()), Status());
+  ir::PlacementOverrides overrides;
+  for (const int k : all) overrides.variables[part(k)] = task_name_of(2) + "/device:CPU:0";
+  const ir::Graph graph = PartsModel({1, 1, 1, 1}).graph();
+  // What it has planned and runs no more.
+  const auto old = session({1, 1, 1, 1});
+  ASSERT_EQ(used->extend(graph, overrides), Status());
+  const Status taken = move->take(kPatience);
+  ASSERT_TRUE(taken.ok()) << taken;
+  const Status committed = move->commit();
+  ASSERT_TRUE(committed.ok()) << committed;
+  run(old.get(), nodes("/destroy", all));
+  run(used.get(), nodes("/add", all));
+  for (const int k : all) EXPECT_THAT(value_of(used.get(), k), Each(static_cast<float>(k + 2)));
+  EXPECT_EQ(resources(1), 0);
+  EXPECT_EQ(resources(2), 4);
+
+  // A session that is made with them finds them too, and does without the task that was left.
+  overrides.tasks[task_name_of(1)] = task_name_of(2);
+  service::SessionOptions options = patient();
+  options.state_group = kGroup;
+  options.overrides = overrides;
+  auto made = service::Session::create(cluster_.target(0), graph, options);
+  ASSERT_TRUE(made.ok()) << made.status();
+  for (const int k : all) EXPECT_THAT(value_of(made->get(), k), Each(static_cast<float>(k + 2)));
+  const auto devices = (*made)->list_devices();
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  EXPECT_EQ(devices->size(), 2U);
+  EXPECT_EQ((*made)->extend(graph, {}), Status());
+  EXPECT_EQ((*made)->list_devices()->size(), 3U);
+  EXPECT_FALSE((*made)->run({}, {part(0) + "/read"}).ok());
+}
+
 TEST_P(VariableMoves, are_seen_by_followers_without_a_gap) {
   const auto before = session({1, 1, 1, 1});
   // So that the group is on both.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,5 +60,17 @@ Result<std::string> canonical_device_name(std::string_view name, std::string_vie
 
 /// True when two full names are of one task, whose devices pass tensors by reference.
 bool is_same_address_space(const DeviceSpec& a, const DeviceSpec& b);
+
+/// Where a session puts what its graph asks for elsewhere, as it has moved. Value type.
+struct PlacementOverrides {
+  /// Of variables in no container, by the name that they are shared by: the full name of a device,
+  /// where all goes that is joined with them, whatever it asks for.
+  std::map<std::string, std::string, std::less<>> variables;
+  /// Full names of tasks that are not used any more: what asks for one goes to the other.
+  std::map<std::string, std::string, std::less<>> tasks;
+
+  [[nodiscard]] bool empty() const { return variables.empty() && tasks.empty(); }
+  friend bool operator==(const PlacementOverrides&, const PlacementOverrides&) = default;
+};
 
 }  // namespace sidereal::ir

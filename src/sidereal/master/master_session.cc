@@ -154,13 +154,28 @@ Status MasterSession::find_devices() {
   return {};
 }
 
-Result<ir::Graph> MasterSession::place(const ir::Graph& graph) {
+std::vector<ir::DeviceSpec> MasterSession::devices() {
+  std::set<std::string> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [task, other] : overrides_.tasks) left.insert(task);
+  }
+  std::vector<ir::DeviceSpec> out = devices_;
+  std::erase_if(out, [&](const ir::DeviceSpec& device) {
+    return left.contains(cluster::task_of(device.to_string()));
+  });
+  return out;
+}
+
+Result<ir::Graph> MasterSession::place(const ir::Graph& graph,
+                                       const ir::PlacementOverrides& overrides) {
   passes::Devices devices;
   devices.all = devices_;
   devices.local = local_device_;
+  devices.overrides = overrides;
   devices.allow_soft_placement = config_.allow_soft_placement;
   devices.has_kernel = [](std::string_view, std::string_view type) { return type == "CPU"; };
-  for (const ir::Node& node : graph_->nodes()) devices.assigned[node.name] = node.device;
+  for (const ir::Node& node : plain_->nodes()) devices.assigned[node.name] = node.device;
   ir::Graph placed = graph;
   SR_RETURN_IF_ERROR(passes::place_devices(&placed, devices, context_->registry));
   return placed;
@@ -168,7 +183,8 @@ Result<ir::Graph> MasterSession::place(const ir::Graph& graph) {
 
 Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
                                       steady_clock::time_point deadline,
-                                      const std::function<bool()>& gone) {
+                                      const std::function<bool()>& gone,
+                                      const std::optional<ir::PlacementOverrides>& overrides) {
   const std::lock_guard planning(planning_mutex_);
   {
     const std::lock_guard lock(mutex_);
@@ -181,9 +197,16 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
     }
   }
   SR_RETURN_IF_ERROR(check_extends(graph));
-  SR_ASSIGN_OR_RETURN(ir::Graph placed, place(graph));
+  SR_ASSIGN_OR_RETURN(ir::Graph asked, place(graph, {}));
+  const auto plain = std::make_shared<const ir::Graph>(std::move(asked));
+  PlacedGraph placed = plain;
+  const ir::PlacementOverrides now = overrides.value_or(overrides_);
+  if (!now.empty()) {
+    SR_ASSIGN_OR_RETURN(ir::Graph moved, place(graph, now));
+    placed = std::make_shared<const ir::Graph>(std::move(moved));
+  }
   std::set<std::string> names;
-  collect_devices(placed, &names);
+  collect_devices(*placed, &names);
   std::set<std::string> tasks;
   for (const std::string& device : names) {
     if (!device.empty()) tasks.insert(cluster::task_of(device));
@@ -192,12 +215,36 @@ Result<int64_t> MasterSession::extend(const ir::Graph& graph, int64_t version,
   if (cluster::is_pull_push(context_->protocol)) tasks.insert(context_->task->name());
   SR_RETURN_IF_ERROR(attach(tasks, deadline, gone));
   if (config_.log_device_placement) {
-    base::log_info("placement\n{}", passes::to_text(passes::placement_report(placed)));
+    base::log_info("placement\n{}", passes::to_text(passes::placement_report(*placed)));
   }
+  if (overrides) let_go_of_others(tasks);
   const std::lock_guard lock(mutex_);
-  graph_ = std::make_shared<const ir::Graph>(std::move(placed));
+  graph_ = std::move(placed);
+  plain_ = plain;
   given_ = graph;
+  if (overrides) {
+    overrides_ = now;
+    plans_.clear();
+    ++placements_;
+  }
   return ++version_;
+}
+
+/// Of those that are none of these, where nothing of the session is any more.
+void MasterSession::let_go_of_others(const std::set<std::string>& tasks) {
+  std::vector<std::shared_ptr<Link>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto one = attached_.begin(); one != attached_.end();) {
+      if (tasks.contains(one->first)) {
+        ++one;
+        continue;
+      }
+      left.push_back(std::move(one->second.link));
+      one = attached_.erase(one);
+    }
+  }
+  for (const std::shared_ptr<Link>& link : left) link->detach();
 }
 
 std::string MasterSession::take_placement() {
@@ -508,6 +555,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::plan_of_calls(
                                      {.mode = is_lite ? Mode::kLite : Mode::kLayers}));
   SR_ASSIGN_OR_RETURN(const program::CompiledStep compiled, program::compile(cut));
   auto plan = std::make_shared<Plan>();
+  plan->placement = placements_;
   PartPlan& part = plan->parts.emplace_back();
   part.task = own;
   if (is_lite) part.pull_prefetch_ms = config_.pull_prefetch_ms;
@@ -608,6 +656,7 @@ Result<std::shared_ptr<const MasterSession::Plan>> MasterSession::register_parts
     const std::vector<partition::DevicePartition>& cut,
     const std::map<std::string, size_t>& feed_index, int lane) {
   auto plan = std::make_shared<Plan>();
+  plan->placement = placements_;
   std::vector<Registration> wanted;
   for (const partition::DevicePartition& part : cut) {
     PartPlan& out = plan->parts.emplace_back();
@@ -636,7 +685,7 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(const std::shared_ptr<
                                                           std::chrono::milliseconds timeout,
                                                           const task::ClosureKey& closure,
                                                           std::function<void(StepResult)> done) {
-  StepCall call = prepared->plan() == nullptr ? prepared->names() : StepCall();
+  StepCall call = prepared->plan(placements_) == nullptr ? prepared->names() : StepCall();
   call.feed_values = std::move(feed_values);
   call.timeout = timeout;
   call.closure = closure;
@@ -663,7 +712,7 @@ std::shared_ptr<MasterSession::Handle> MasterSession::run(StepCall call,
     }
     if (closed.ok()) {
       running_.insert(request);
-      if (prepared != nullptr) plan = prepared->plan();
+      if (prepared != nullptr) plan = prepared->plan(placements_);
       if (plan == nullptr) {
         const auto found = plans_.find(key_of(call));
         if (found != plans_.end()) plan = found->second;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -46,7 +47,8 @@ struct SessionConfig {
   int64_t pull_prefetch_ms = task::kPullPrefetchMs;
   /// A part of the server's, or all of it: the tasks that the session sees. Empty: all there are.
   cluster::ClusterSpec cluster = {};
-  uint64_t lease = 0;  ///< Of the job that it belongs to; 0: of none.
+  uint64_t lease = 0;                     ///< Of the job that it belongs to; 0: of none.
+  ir::PlacementOverrides overrides = {};  ///< Until extend() says others.
 };
 
 /// What sessions use of their server. Borrowed; outlives them.
@@ -92,17 +94,22 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
 
   [[nodiscard]] uint64_t id() const { return id_; }
   [[nodiscard]] const SessionConfig& config() const { return config_; }
-  /// The devices it may use: those of its own task, and those its filters let through.
-  [[nodiscard]] const std::vector<ir::DeviceSpec>& devices() const { return devices_; }
+  /// The devices it may use: those of its own task, and those its filters let through, but for
+  /// those of tasks that overrides leave.
+  [[nodiscard]] std::vector<ir::DeviceSpec> devices();
 
   /// Takes a graph that begins with the nodes it has, if `version` is still that of the session:
   /// the new version. Places it, and waits at most until `deadline` for the tasks it needs, and not
   /// once `gone` says that nobody waits for this any more: kCancelled.
   /// kAborted for another version; kInvalidArgument for another graph, or one that cannot be
   /// placed; kUnavailable naming a task that does not answer.
+  /// `overrides`, where given: the session's from now on, by which what was there is placed anew;
+  /// it lets go of tasks that nothing is placed on then. Steps that run go on where they are: the
+  /// client has none that uses what is placed elsewhere.
   Result<int64_t> extend(const ir::Graph& graph, int64_t version,
                          std::chrono::steady_clock::time_point deadline,
-                         const std::function<bool()>& gone);
+                         const std::function<bool()>& gone,
+                         const std::optional<ir::PlacementOverrides>& overrides = {});
 
   /// With log_device_placement: where nodes were placed since this was last asked, and the report.
   std::string take_placement();
@@ -144,6 +151,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   class Request;
   struct Plan {
     std::vector<PartPlan> parts;
+    uint64_t placement = 0;        ///< Of placements_ when it was made.
     size_t fetches = 0;            ///< Of all parts.
     std::set<std::string> called;  ///< Tasks that the only part calls.
     bool calls_wait = false;       ///< What it calls may wait for what steps share.
@@ -159,11 +167,14 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
       : context_(context),
         id_(id),
         config_(std::move(config)),
-        cluster_json_(config_.cluster.empty() ? "" : config_.cluster.to_json()) {}
+        cluster_json_(config_.cluster.empty() ? "" : config_.cluster.to_json()),
+        overrides_(config_.overrides) {}
 
   Status find_devices();
   [[nodiscard]] Status check_extends(const ir::Graph& graph) const;
-  Result<ir::Graph> place(const ir::Graph& graph);
+  Result<ir::Graph> place(const ir::Graph& graph, const ir::PlacementOverrides& overrides);
+  using PlacedGraph = std::shared_ptr<const ir::Graph>;
+  void let_go_of_others(const std::set<std::string>& tasks);
   struct Attempts;
   Status attach(const std::set<std::string>& tasks, std::chrono::steady_clock::time_point deadline,
                 const std::function<bool()>& gone);
@@ -216,15 +227,19 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   MasterContext* const context_;
   const uint64_t id_;
   const SessionConfig config_;
-  const std::string cluster_json_;  // What tasks are told of it; "": nothing.
-  std::vector<ir::DeviceSpec> devices_;
+  const std::string cluster_json_;       // What tasks are told of it; "": nothing.
+  std::vector<ir::DeviceSpec> devices_;  // Also those that overrides leave.
   ir::DeviceSpec local_device_;
 
   std::mutex planning_mutex_;  // Held while a graph or a plan is made.
   std::mutex mutex_;
-  std::shared_ptr<const ir::Graph> graph_ = std::make_shared<ir::Graph>();  // Placed.
-  ir::Graph given_;                                                         // As clients wrote it.
+  PlacedGraph graph_ = std::make_shared<ir::Graph>();  // Placed,
+  PlacedGraph plain_ = graph_;                         // and as it asks, without overrides.
+  ir::Graph given_;                                    // As clients wrote it.
   int64_t version_ = 0;
+  ir::PlacementOverrides overrides_;  // Also under planning_mutex_ when they change.
+  std::atomic<uint64_t> placements_{
+      0};  // How often they have changed: plans of before are not used.
   uint64_t steps_begun_ = 0;
   size_t nodes_told_ = 0;  // Of graph_: what take_placement() has told.
   std::map<std::string, std::shared_ptr<const Plan>> plans_;
@@ -247,8 +262,10 @@ class MasterSession::Prepared {
 
  private:
   friend class MasterSession;
-  [[nodiscard]] std::shared_ptr<const Plan> plan() {
+  /// nullptr: it is to be found, as that of an earlier placement.
+  [[nodiscard]] std::shared_ptr<const Plan> plan(uint64_t placement) {
     const std::lock_guard lock(mutex_);
+    if (plan_ != nullptr && plan_->placement != placement) plan_ = nullptr;
     return plan_;
   }
   void take(std::shared_ptr<const Plan> plan) {

@@ -32,18 +32,47 @@ bool runs_anywhere(const Node& node) {
          node.op == ir::kArgOp;
 }
 
-/// What is the same for the session's graph and all its bodies. Thread: core-local.
-struct Setting {
-  const Devices& devices;
-  const ir::OpRegistry& registry;
-  /// Bodies that were placed, by function and what it depends on.
-  std::map<std::tuple<const ir::Function*, std::string, std::string>, FunctionPtr> bodies = {};
+/// Where a handle was made. Value type.
+struct HandleOrigin {
+  std::optional<DeviceSpec> device;  ///< Nothing for what cannot be a handle.
+  bool is_override = false;          ///< It was moved there, whatever is asked for.
 };
 
 /// Where a body is called from.
 struct Caller {
-  DeviceSpec home;                              ///< Of the node that calls.
-  std::vector<std::optional<DeviceSpec>> args;  ///< Where handles were made; by Arg.
+  DeviceSpec home;                 ///< Of the node that calls.
+  std::vector<HandleOrigin> args;  ///< By Arg.
+};
+
+/// The tasks in the places of others. Thread: core-local, and then shared as it is.
+class TaskOverrides {
+ public:
+  Status add(const std::string& from, const std::string& to) {
+    SR_ASSIGN_OR_RETURN(const DeviceSpec before, DeviceSpec::parse(from));
+    SR_ASSIGN_OR_RETURN(const DeviceSpec after, DeviceSpec::parse(to));
+    tasks_.emplace_back(before, after);
+    return {};
+  }
+  [[nodiscard]] DeviceSpec instead_of(const DeviceSpec& asked) const {
+    for (const auto& [before, after] : tasks_) {
+      const bool is_it = asked.job == before.job && asked.task == before.task &&
+                         asked.replica.value_or(0) == before.replica.value_or(0);
+      if (is_it) return asked.merged(after);
+    }
+    return asked;
+  }
+
+ private:
+  std::vector<std::pair<DeviceSpec, DeviceSpec>> tasks_;
+};
+
+/// What is the same for the session's graph and all its bodies. Thread: core-local.
+struct Setting {
+  const Devices& devices;
+  const ir::OpRegistry& registry;
+  const TaskOverrides& tasks;
+  /// Bodies that were placed, by function and what it depends on.
+  std::map<std::tuple<const ir::Function*, std::string, std::string>, FunctionPtr> bodies = {};
 };
 
 /// Which devices run which ops, and which of them to take.
@@ -166,6 +195,7 @@ struct Group {
   std::vector<NodeId> nodes;
   DeviceSpec request;
   NodeId requester;  ///< The first whose request is in it.
+  bool is_override = false;
   std::optional<DeviceSpec> device;
 };
 
@@ -205,8 +235,10 @@ class Placer {
         return invalid_argument("Malformed device specification '{}' in node '{}' ({}): {}",
                                 node.device, node.name, node.op, base::message_of(asked.status()));
       }
-      requests_.push_back(*asked);
+      requests_.push_back(setting_.tasks.instead_of(*asked));
       fixed_.emplace_back();
+      overrides_.emplace_back();
+      SR_RETURN_IF_ERROR(find_override(node));
       SR_RETURN_IF_ERROR(find_fixed(node));
     }
     return {};
@@ -217,22 +249,39 @@ class Placer {
     std::optional<DeviceSpec>& fixed = fixed_[node.id.value];
     if (caller_ != nullptr) {
       const auto at = static_cast<size_t>(node.id.value);
-      if (node.op == ir::kArgOp && at < caller_->args.size()) fixed = caller_->args[at];
+      if (node.op == ir::kArgOp && at < caller_->args.size()) fixed = caller_->args[at].device;
       return {};
     }
     const auto found = setting_.devices.assigned.find(node.name);
     if (found == setting_.devices.assigned.end()) return {};
+    const Result<DeviceSpec> assigned = DeviceSpec::parse(found->second);
+    if (assigned.ok()) fixed = setting_.tasks.instead_of(*assigned);
     const auto& all = setting_.devices.all;
-    const auto device = std::find_if(all.begin(), all.end(), [&](const DeviceSpec& one) {
-      return one.to_string() == found->second;
-    });
-    if (device == all.end()) {
+    if (!fixed || std::find(all.begin(), all.end(), *fixed) == all.end()) {
       return base::internal(
           "the device '{}', which node '{}' is assigned to, does not match any "
           "device",
           found->second, node.name);
     }
-    fixed = *device;
+    return {};
+  }
+
+  /// Where a variable was moved to, or for an Arg the one that its handle is of.
+  Status find_override(const Node& node) {
+    std::optional<DeviceSpec>& out = overrides_[node.id.value];
+    if (caller_ != nullptr) {
+      const auto at = static_cast<size_t>(node.id.value);
+      if (node.op != ir::kArgOp || at >= caller_->args.size()) return {};
+      if (caller_->args[at].is_override) out = caller_->args[at].device;
+      return {};
+    }
+    const auto& variables = setting_.devices.overrides.variables;
+    if (variables.empty() || node.op != "Variable") return {};
+    if (!ir::attr_or<std::string>(node.attrs, "container", "").empty()) return {};
+    const auto name = ir::attr_or<std::string>(node.attrs, "shared_name", "");
+    const auto found = variables.find(name.empty() ? node.name : name);
+    if (found == variables.end()) return {};
+    SR_ASSIGN_OR_RETURN(out, DeviceSpec::parse(found->second));
     return {};
   }
 
@@ -332,7 +381,27 @@ class Placer {
     return fixed_[i].has_value() ? *fixed_[i] : requests_[i];
   }
 
+  /// Where what is in the group was moved to, if it was.
+  Status take_override(Group* group) {
+    for (const NodeId id : group->nodes) {
+      const std::optional<DeviceSpec>& moved = overrides_[id.value];
+      if (!moved) continue;
+      if (group->is_override && *moved != group->request) {
+        return invalid_argument(
+            "Cannot colocate nodes '{}' and '{}': they were moved to {} and to {}",
+            graph_.node(group->requester).name, graph_.node(id).name, group->request.to_string(),
+            moved->to_string());
+      }
+      if (std::exchange(group->is_override, true)) continue;
+      group->requester = id;
+      group->request = *moved;
+    }
+    return {};
+  }
+
   Status merge_requests(Group* group) {
+    SR_RETURN_IF_ERROR(take_override(group));
+    if (group->is_override) return {};
     std::vector<NodeId> requesters = group->nodes;
     std::stable_sort(requesters.begin(), requesters.end(),
                      [&](NodeId a, NodeId b) { return rank(a) < rank(b); });
@@ -444,24 +513,27 @@ class Placer {
   }
 
   /// Where the handle `value` was made; nothing for what cannot be a handle.
-  [[nodiscard]] std::optional<DeviceSpec> origin_of(Output value) const {
+  [[nodiscard]] HandleOrigin origin_of(Output value) const {
     const ir::TensorSpec& spec = graph_.spec(value);
     const bool may_be =
         spec.dtype == ir::DType::kString && (!spec.shape.has_rank() || spec.shape.rank() == 0);
-    if (!may_be) return std::nullopt;
+    if (!may_be) return {};
     const Node* node = &graph_.node(value.node);
     while (node->op == "Identity") node = &graph_.node(node->inputs[0].node);
     // Only what is known of an Arg says where a handle that it gives was made.
-    if (node->op == ir::kArgOp && !fixed_[node->id.value].has_value()) return std::nullopt;
-    return group_of(node->id).device;
+    if (node->op == ir::kArgOp && !fixed_[node->id.value].has_value()) return {};
+    const Group& group = group_of(node->id);
+    return {.device = group.device, .is_override = group.is_override};
   }
 
   Result<FunctionPtr> placed(const Node& node, const FunctionPtr& function) {
     Caller caller{*group_of(node.id).device, {}};
     std::string origins;
     for (size_t i = ir::first_argument(node.op); i < node.inputs.size(); ++i) {
-      caller.args.push_back(origin_of(node.inputs[i]));
-      origins += (caller.args.back().has_value() ? caller.args.back()->to_string() : "") + ";";
+      const HandleOrigin origin = origin_of(node.inputs[i]);
+      origins += (origin.device.has_value() ? origin.device->to_string() : "");
+      origins += origin.is_override ? "!;" : ";";
+      caller.args.push_back(origin);
     }
     const auto key = std::make_tuple(function.get(), caller.home.to_string(), origins);
     if (const auto known = setting_.bodies.find(key); known != setting_.bodies.end()) {
@@ -484,6 +556,7 @@ class Placer {
   Chooser chooser_;
   std::vector<DeviceSpec> requests_;              // By node, as all below.
   std::vector<std::optional<DeviceSpec>> fixed_;  // What was decided elsewhere.
+  std::vector<std::optional<DeviceSpec>> overrides_;
   std::vector<size_t> parent_;
   std::vector<bool> makes_;  // Makes a handle that is used here.
   std::vector<size_t> group_of_;
@@ -504,7 +577,9 @@ Status check_devices(const Devices& devices) {
 Status place_devices(ir::Graph* graph, const Devices& devices, const ir::OpRegistry& registry) {
   SR_RETURN_IF_ERROR(check_devices(devices));
   ir::Graph placed = *graph;
-  Setting setting{devices, registry};
+  TaskOverrides tasks;
+  for (const auto& [from, to] : devices.overrides.tasks) SR_RETURN_IF_ERROR(tasks.add(from, to));
+  Setting setting{devices, registry, tasks};
   SR_RETURN_IF_ERROR(Placer(&placed, &setting, nullptr).run());
   *graph = std::move(placed);
   return {};

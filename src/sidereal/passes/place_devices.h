@@ -23,6 +23,7 @@ struct Devices {
   std::function<bool(std::string_view op, std::string_view device_type)> has_kernel = nullptr;
   /// By name of a node: the full name of the device where earlier steps of the session put it.
   std::map<std::string, std::string, std::less<>> assigned = {};
+  ir::PlacementOverrides overrides = {};  ///< Go before `assigned` and what nodes ask for.
 };
 
 /// Gives every node the full name of one of the `devices`, in bodies of functions too; a function
@@ -40,7 +41,8 @@ struct Devices {
 /// Errors: kInvalidArgument: no devices, a malformed name, a request that no device fits ("...
 /// explicitly assigned to X but available devices are [...]"), joined nodes that contradict one
 /// another ("Cannot colocate nodes ..."; with soft placement the first to choose stands) or that no
-/// one type runs. kInternal: `assigned` names no device.
+/// one type runs, overrides that name no device, or several for joined nodes. kInternal: `assigned`
+/// names no device.
 /// Source: TensorFlow's Placer and ColocationGraph.
 Status place_devices(ir::Graph* graph, const Devices& devices, const ir::OpRegistry& registry);
 

@@ -197,6 +197,18 @@ TEST_F(PlaceDevices, two_handles_on_different_devices_into_one_op_are_refused) {
       "jobs: '/job:a' and '/job:b'");
 }
 
+TEST_F(PlaceDevices, a_task_that_is_left_has_another_in_its_place) {
+  const Output made = node("Make", {}, "v", "/job:b/task:1");
+  node("Use", {made}, "u");
+  node("In", {}, "x", "/job:b/task:1/cpu:0");
+  node("In", {}, "y", "/job:b/task:0");
+  devices_.assigned = {{"v", kFar1}};
+  devices_.overrides.tasks = {{"/job:b/replica:0/task:1", "/job:b/replica:0/task:0"}};
+  devices({kCpu, kCpu1, kGpu, kFar});
+  expect_placed();
+  for (const char* each : {"v", "u", "x", "y"}) EXPECT_EQ(where(each), kFar) << each;
+}
+
 TEST_F(PlaceDevices, a_slot_is_where_its_variable_is_or_is_refused) {
   const auto variable = [&](const char* name, const char* device) {
     const Output made =
@@ -426,6 +438,39 @@ TEST_F(PlaceDevices, what_takes_a_handle_in_a_body_runs_where_it_was_made) {
     const auto held = ir::attr_or<std::string>(outside.find("inner")->attrs, "function", "");
     EXPECT_EQ(outside.find_function(held)->body().find("use")->device, device);
   }
+}
+
+TEST_F(PlaceDevices, what_was_moved_is_there_whatever_is_asked_for) {
+  const auto variable = [&](const char* name, const char* device) {
+    const Output made =
+        b_.add("Variable", {},
+               {{"shared_name", name}, {"dtype", DType::kFloat32}, {"shape", Shape{}}}, name);
+    graph_.mutable_node(made.node).device = device;
+    return made;
+  };
+  const FunctionPtr reads = function({kHandle, kScalar}, [](Builder& b, const auto& in) {
+    const Output read = b.add("Use", {in[0], in[1]}, {}, "read");
+    b.graph().mutable_node(read.node).device = "/job:b/task:1";
+    return std::vector<Output>{read};
+  });
+  const Output v = variable("v", "/job:b/task:1");
+  const Output w = variable("w", "/job:b/task:1");
+  const Output x = node("In", {}, "x");
+  node("Use", {v, x}, "use_v", "/job:b/task:1");
+  node("Do", {x}, "beside_v", "/job:b/task:1", "v");
+  node("Use", {w, x}, "use_w", "/job:b/task:1");
+  ops::function_call(b_, reads, {v, x}, "call_v");
+  ops::function_call(b_, reads, {w, x}, "call_w");
+  devices_.assigned = {{"v", kFar1}, {"use_v", kFar1}, {"w", kFar1}};
+  devices_.overrides.variables = {{"v", kFar}, {"gone", kFar}};
+  expect_placed();
+  for (const char* moved : {"v", "use_v", "beside_v"}) EXPECT_EQ(where(moved), kFar) << moved;
+  for (const char* kept : {"w", "use_w"}) EXPECT_EQ(where(kept), kFar1) << kept;
+  EXPECT_EQ(body("call_v", "function").find("read")->device, kFar);
+  EXPECT_EQ(body("call_w", "function").find("read")->device, kFar1);
+  node("UseTwo", {v, w}, "both");
+  devices_.overrides.variables = {{"v", kFar}, {"w", kFar1}};
+  expect_error("Cannot colocate nodes 'v' and 'w': they were moved to");
 }
 
 TEST_F(PlaceDevices, errors_in_bodies_name_the_caller) {

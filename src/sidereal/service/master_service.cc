@@ -55,6 +55,13 @@ milliseconds or_else(int64_t ms, milliseconds otherwise) {
   return ms > 0 ? milliseconds(std::min(ms, kTimeoutMsMax)) : otherwise;
 }
 
+ir::PlacementOverrides from_proto(const v1::PlacementOverrides& given) {
+  ir::PlacementOverrides out;
+  for (const auto& one : given.variables()) out.variables[one.first] = one.second;
+  for (const auto& one : given.tasks()) out.tasks[one.first] = one.second;
+  return out;
+}
+
 /// What a client asked for; where that is nothing, what the server was told.
 Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
                                         const master::SessionConfig& defaults) {
@@ -71,6 +78,7 @@ Result<master::SessionConfig> config_of(const v1::SessionConfig& given,
   if (state.kind != task::SessionState::Kind::kShared) out.state = std::move(state);
   out.tensor_fuse |= given.tensor_fuse();
   out.lease = given.lease();
+  out.overrides = from_proto(given.overrides());
   if (given.has_pull_prefetch_ms()) {
     SR_RETURN_IF_ERROR(task::check_pull_prefetch(given.pull_prefetch_ms()));
     out.pull_prefetch_ms = given.pull_prefetch_ms();
@@ -549,8 +557,10 @@ class MasterService::Impl final : public Base {
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<master::MasterSession> session,
                         common_->sessions->find(request.session()));
     SR_ASSIGN_OR_RETURN(const ir::Graph graph, parse(request.graph()));
-    SR_ASSIGN_OR_RETURN(const int64_t version,
-                        session->extend(graph, request.graph_version(), deadline, gone(call)));
+    std::optional<ir::PlacementOverrides> overrides;
+    if (request.has_overrides()) overrides = from_proto(request.overrides());
+    SR_ASSIGN_OR_RETURN(const int64_t version, session->extend(graph, request.graph_version(),
+                                                               deadline, gone(call), overrides));
     reply->set_graph_version(version);
     reply->set_placement(session->take_placement());
     return {};

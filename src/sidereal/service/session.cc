@@ -114,6 +114,13 @@ class StepCallStream final : public ClientStream<v1::StepRequest, v1::StepReply>
   task::Event ended_;
 };
 
+v1::PlacementOverrides to_proto(const ir::PlacementOverrides& overrides) {
+  v1::PlacementOverrides out;
+  for (const auto& [name, device] : overrides.variables) (*out.mutable_variables())[name] = device;
+  for (const auto& [task, other] : overrides.tasks) (*out.mutable_tasks())[task] = other;
+  return out;
+}
+
 v1::SessionConfig config_message(const SessionOptions& options) {
   v1::SessionConfig out;
   out.set_allow_soft_placement(options.allow_soft_placement);
@@ -126,6 +133,7 @@ v1::SessionConfig config_message(const SessionOptions& options) {
   out.set_compute_dtype(options.compute_dtype);
   out.set_tensor_fuse(options.tensor_fuse);
   if (options.pull_prefetch_ms) out.set_pull_prefetch_ms(*options.pull_prefetch_ms);
+  if (!options.overrides.empty()) *out.mutable_overrides() = to_proto(options.overrides);
   return out;
 }
 
@@ -218,13 +226,14 @@ class Session::Impl {
     return {};
   }
 
-  Status extend(const ir::Graph& graph) {
+  Status extend(const ir::Graph& graph, const ir::PlacementOverrides* overrides) {
     SR_RETURN_IF_ERROR(check_lease());
     const std::lock_guard lock(extend_mutex_);
     v1::ExtendSessionRequest request;
     request.set_session(session_);
     request.set_graph_version(version_);
     request.set_graph(ir::to_text(graph));
+    if (overrides != nullptr) *request.mutable_overrides() = to_proto(*overrides);
     const milliseconds timeout = waiting_time();
     request.set_timeout_ms(timeout.count());
     v1::ExtendSessionReply reply;
@@ -526,7 +535,10 @@ Result<std::unique_ptr<Session>> Session::hold(const std::string& target, const 
   return std::unique_ptr<Session>(new Session(std::move(impl)));
 }
 
-Status Session::extend(const ir::Graph& graph) { return impl_->extend(graph); }
+Status Session::extend(const ir::Graph& graph) { return impl_->extend(graph, nullptr); }
+Status Session::extend(const ir::Graph& graph, const ir::PlacementOverrides& overrides) {
+  return impl_->extend(graph, &overrides);
+}
 Result<std::vector<Tensor>> Session::run(const std::vector<Feed>& feeds,
                                          const std::vector<std::string>& fetches,
                                          const std::vector<std::string>& targets,

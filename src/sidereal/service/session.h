@@ -10,6 +10,7 @@
 
 #include "sidereal/base/status.h"
 #include "sidereal/cluster/cluster_spec.h"
+#include "sidereal/ir/device_spec.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/closure_calls.h"
@@ -55,6 +56,7 @@ struct SessionOptions {
   /// takes it over. kAlreadyExists when the job runs elsewhere.
   JobOptions job = {};
   std::shared_ptr<JobLease> lease = nullptr;  ///< That it belongs to, and ends with.
+  ir::PlacementOverrides overrides = {};      ///< Until Session::extend() says others.
 };
 
 /// What one step may differ in. Value type.
@@ -102,6 +104,10 @@ class Session {
   /// Makes `graph`, which begins with the nodes the session has, the session's. kAborted when
   /// another client extended it.
   Status extend(const ir::Graph& graph);
+  /// The same; and from now on variables are where `overrides` say, all that was there before too,
+  /// and tasks that it leaves may be stopped. No step may run meanwhile that uses what is elsewhere
+  /// then.
+  Status extend(const ir::Graph& graph, const ir::PlacementOverrides& overrides);
 
   using Feed = std::pair<std::string, tensor::Tensor>;
   /// Runs a step: what `fetches` and `targets` need, with the values `feeds` in the place of those
