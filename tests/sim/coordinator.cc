@@ -77,6 +77,7 @@ CoordinatorScenario draw_coordinator(uint64_t seed, const Wishes& wishes) {
   if (out.options.in_flight_max == 1 && rng.chance(0.5)) {
     out.options.staleness_max = rng.between(0, 4);
   }
+  out.hold_ns = rng.chance(0.7) ? 0 : sized(rng, 10 * kMillisecond, kSecond);
   return out;
 }
 
@@ -85,21 +86,23 @@ std::string CoordinatorScenario::to_string() const {
   return fmt::format(
       "coordinator; {} workers that run {} at a time, {} ps, {} closures of {} users, queue of {}, "
       "{} resources; run {} ms, build {} ms, delay {} ms, think {} ms, loss noticed after {} ms, "
-      "back after {} ms; faults each ms: death {}, break {}; ps {} times, timeouts {} times within "
+      "back after {} ms; faults each ms: death {}, break {}; held each {} ms; ps {} times, "
+      "timeouts {} times within "
       "{} ms; slow {:.3f}, failing {:.3f}, refused {:.3f}, late {:.3f}, derived {:.3f}, poisoned "
       "{:.3f}, accused {:.3f}, unbuildable {:.3f}, {}, staleness of {}",
       options.workers, options.in_flight_max, options.ps, closures, users, options.queue_max,
       resources, ms(run_ns), ms(build_ns), ms(delay_ns), ms(think_ns), ms(detect_ns), ms(return_ns),
-      ms(death_ns), ms(break_ns), options.transient_ps_failures, options.transient_timeouts,
-      ms(options.failure_window_ns), slow, failing, refused, late, derived, poisoned, accused,
-      unbuildable, ps_dies ? "a ps dies" : "all ps live", options.staleness_max.value_or(-1));
+      ms(death_ns), ms(break_ns), ms(hold_ns), options.transient_ps_failures,
+      options.transient_timeouts, ms(options.failure_window_ns), slow, failing, refused, late,
+      derived, poisoned, accused, unbuildable, ps_dies ? "a ps dies" : "all ps live",
+      options.staleness_max.value_or(-1));
 }
 
 std::string CoordinatorReport::to_string() const {
   return fmt::format(
-      "trace {:016x}, {} events, {} deaths; {} values, {} errors, {} cancelled, {} "
+      "trace {:016x}, {} events, {} deaths, held {} times; {} values, {} errors, {} cancelled, {} "
       "raised; {} runs",
-      hash, events, deaths, values, errors, cancelled, raised, runs);
+      hash, events, deaths, held, values, errors, cancelled, raised, runs);
 }
 
 namespace {
@@ -124,6 +127,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     for (size_t i = 0; i < users_.size(); ++i) later(0, [this, i] { act(i); });
     if (scenario_.death_ns > 0) plan_death();
     if (scenario_.break_ns > 0) plan_break();
+    if (scenario_.hold_ns > 0) plan_hold();
     if (scenario_.ps_dies) later(rng_.around(kSecond), [this] { lose_ps(); });
     later(0, [this] { tick(); });
     while (!events_.empty() && report_.events < kEventsMax && ledger_.complaints().size() < 5) {
@@ -156,6 +160,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     }
     if (is_cancelling_) ledger_.complain("closure {} is begun while all are cancelled", closure);
     if (now_ < starts_at(worker)) ledger_.complain("worker {} begins too early", worker);
+    if (is_held_) ledger_.complain("closure {} begins while all is held", closure);
     const auto known = open_.find(closure);
     if (known == open_.end()) return ledger_.complain("closure {} runs after its end", closure);
     Open& open = known->second;
@@ -201,6 +206,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     if (!one.is_linked || one.link != life) {
       ledger_.complain("resource {} is built on worker {}, which is lost", resource, worker);
     }
+    if (is_held_) ledger_.complain("resource {} is built while all is held", resource);
     if (one.copies.contains(resource)) {
       ledger_.complain("resource {} is built twice on worker {}", resource, worker);
     }
@@ -386,6 +392,32 @@ class CoordinatorRun final : public coord::SchedulerHooks {
       plan_break();
       const auto worker = static_cast<int>(rng_.below(workers_.size()));
       notice_loss(worker, workers_[static_cast<size_t>(worker)].link);
+    });
+  }
+  /// As who moves variables, and may give it up before nothing runs.
+  void plan_hold() {
+    later(rng_.around(scenario_.hold_ns), [this] {
+      if (is_calm()) return;
+      say("hold", 0, 0);
+      scheduler_->hold();
+      is_held_ = true;
+      was_idle_ = is_idle();
+      report_.held += was_idle_ ? 1 : 0;
+      later(rng_.around(10 * scenario_.run_ns), [this] { end_hold(); });
+    });
+  }
+  void end_hold() {
+    say("go_on", 0, 0);
+    is_held_ = false;
+    scheduler_->go_on(now_);
+    settle();
+    plan_hold();
+  }
+  [[nodiscard]] bool is_idle() const {
+    return std::ranges::all_of(workers_, [](const Worker& one) {
+      const bool is_building = std::ranges::any_of(
+          one.copies, [](const auto& copy) { return copy.second == Copy::kUnderWay; });
+      return one.running.empty() && !is_building;
     });
   }
   void lose_ps() {
@@ -747,7 +779,8 @@ class CoordinatorRun final : public coord::SchedulerHooks {
       ledger_.complain("{} closures run and {} wait; {} and {} are said to", running_,
                        waiting_.size(), scheduler_->in_flight(), scheduler_->queued());
     }
-    if (!is_cancelling_ && !waiting_.empty()) check_nobody_is_idle();
+    if (is_held_) check_is_idle();
+    if (!is_held_ && !is_cancelling_ && !waiting_.empty()) check_nobody_is_idle();
     if (!std::exchange(is_woken_, false)) return check_nobody_waits_in_vain();
     for (size_t i = 0; i < users_.size(); ++i) {
       if (!std::exchange(users_[i].waits, false)) continue;
@@ -755,6 +788,17 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         if (users_[i].turn == turn && users_[i].does != User::Does::kThinks) act(i);
       });
     }
+  }
+
+  /// What it says of itself, and that it says it when it becomes so.
+  void check_is_idle() {
+    if (scheduler_->is_idle() != is_idle()) {
+      ledger_.complain("it is said that {} runs", scheduler_->is_idle() ? "nothing" : "something");
+    }
+    const bool was_idle = std::exchange(was_idle_, is_idle());
+    if (was_idle || !was_idle_) return;
+    if (!is_woken_) ledger_.complain("it is not told that nothing runs");
+    ++report_.held;
   }
 
   /// For what has come to pass, and they were not told.
@@ -857,6 +901,8 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   std::set<std::pair<uint64_t, ClosureId>> waiting_;  // By rank.
   uint64_t rank_ = 0;
   size_t running_ = 0;
+  bool is_held_ = false;
+  bool was_idle_ = false;  // While it was held.
   ClosureId last_closure_ = 0;
   int scheduled_ = 0;
   int joining_ = 0;

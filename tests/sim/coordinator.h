@@ -34,6 +34,9 @@ class SchedulerUnderTest {
   virtual void built(int worker, uint64_t life, coord::ResourceId resource,
                      const coord::Outcome& outcome, int64_t now_ns) = 0;
   virtual int64_t tick(int64_t now_ns) = 0;
+  virtual void hold() = 0;
+  [[nodiscard]] virtual bool is_idle() const = 0;
+  virtual void go_on(int64_t now_ns) = 0;
   [[nodiscard]] virtual size_t queued() const = 0;
   [[nodiscard]] virtual size_t in_flight() const = 0;
   [[nodiscard]] virtual size_t resources() const = 0;
@@ -71,6 +74,9 @@ class AnyScheduler final : public SchedulerUnderTest {
     it_.built(worker, life, resource, outcome, now_ns);
   }
   int64_t tick(int64_t now_ns) override { return it_.tick(now_ns); }
+  void hold() override { it_.hold(); }
+  [[nodiscard]] bool is_idle() const override { return it_.is_idle(); }
+  void go_on(int64_t now_ns) override { it_.go_on(now_ns); }
   [[nodiscard]] size_t queued() const override { return it_.queued(); }
   [[nodiscard]] size_t in_flight() const override { return it_.in_flight(); }
   [[nodiscard]] size_t resources() const override { return it_.resources(); }
@@ -103,6 +109,7 @@ struct CoordinatorScenario {
   int64_t return_ns = 0;   ///< until a task is back.
   int64_t death_ns = 0;    ///< Between deaths of workers, of all together; 0: none.
   int64_t break_ns = 0;    ///< Between connections that break.
+  int64_t hold_ns = 0;     ///< Between times when all is held.
   double slow = 0;         ///< Share of closures that take a hundred times as long.
   double failing = 0;      ///< Shares of closures that end so: an error of their own,
   double refused = 0;      ///< a ps that does not answer,
@@ -126,6 +133,7 @@ struct CoordinatorReport {
   int64_t raised = 0;
   int64_t runs = 0;
   int64_t deaths = 0;
+  int64_t held = 0;                     ///< How often nothing ran, as was asked for.
   std::vector<std::string> complaints;  ///< what must not be; empty: the run is good
 
   [[nodiscard]] std::string to_string() const;

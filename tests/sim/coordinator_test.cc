@@ -49,7 +49,7 @@ TEST(CoordinatorSimulation, TheSameSeedIsTheSameRun) {
 }
 
 TEST(CoordinatorSimulation, ManySeedsGoWell) {
-  int64_t values = 0, errors = 0, cancelled = 0, raised = 0, deaths = 0;
+  int64_t values = 0, errors = 0, cancelled = 0, raised = 0, deaths = 0, held = 0;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const CoordinatorReport report = run_well(seed);
     values += report.values;
@@ -57,6 +57,7 @@ TEST(CoordinatorSimulation, ManySeedsGoWell) {
     cancelled += report.cancelled;
     raised += report.raised;
     deaths += report.deaths;
+    held += report.held;
   }
   // What happens to closures happens often.
   EXPECT_GT(values, 100 * kSeeds);
@@ -64,6 +65,7 @@ TEST(CoordinatorSimulation, ManySeedsGoWell) {
   EXPECT_GT(cancelled, kSeeds);
   EXPECT_GT(raised, kSeeds);
   EXPECT_GT(deaths, 10 * kSeeds);
+  EXPECT_GT(held, kSeeds);
 }
 
 TEST(CoordinatorSimulation, AThousandWorkersGoWell) {

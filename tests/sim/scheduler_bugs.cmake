@@ -56,8 +56,8 @@ plant(forgets_who_waits "free_.insert(free_.begin(), ahead.begin(), ahead.end())
 plant(waits_for_the_lost "  staleness_.lost(worker);\n" "")
 plant(misses_nothing "    staleness_.ended(worker);\n" "    staleness_.lost(worker);\n")
 plant(idles_after_building
-      "  offer(worker);\n  dispatch();\n}\n\n// ---- Time"
-      "  dispatch();\n}\n\n// ---- Time")
+      "  offer(worker);\n  dispatch();\n}\n\n// ---- What its"
+      "  dispatch();\n}\n\n// ---- What its")
 plant(keeps_what_is_released "    --resources_[resource].uses;\n    forget_if_unused(resource);"
       "    --resources_[resource].uses;")
 plant(loses_count
@@ -77,6 +77,13 @@ plant(retries_for_ever "++*cancels < kCancelsMax" "true")
 plant(begins_at_once "now_ns_ >= worker.starts_ns" "true")
 plant(runs_before_it_is_built "worker.missing == 0 && " "")
 plant(makes_failed_resources_do "if (copy.made != Made::kFailed) continue;" "continue;")
+plant(begins_what_is_held "return !is_held_ && worker" "return worker")
+plant(builds_what_is_held "if (!one.is_found || is_held_) return;" "if (!one.is_found) return;")
+plant(never_goes_on "is_held_ = false;\n  for" "for")
+plant(holds_in_silence "if (is_held_ && is_idle()) hooks_->wake();" "")
+plant(forgets_what_is_built
+      "one.running.empty() && one.missing == 0; });"
+      "one.running.empty(); });")
 plant(gives_up_on_a_worker "origin.task == worker ? Verdict::kWorkerLost : Verdict::kAgain"
       "Verdict::kFailed")
 

@@ -155,6 +155,47 @@ void Coordinator::release_resource(coord::ResourceId resource) {
   scheduler_.release_resource(resource);
 }
 
+Status Coordinator::hold(milliseconds timeout, const std::function<bool()>& interrupt) {
+  const Until until = until_of(timeout);
+  std::unique_lock lock(mutex_);
+  if (std::exchange(is_held_, true)) {
+    return base::failed_precondition("the coordinator is held already");
+  }
+  scheduler_.hold();
+  while (!scheduler_.is_idle()) {
+    Status waited = failed_.ok() ? wait(&lock, until, interrupt, "what runs to end") : failed_;
+    if (waited.ok()) continue;
+    resume(&lock);
+    return waited;
+  }
+  return {};
+}
+
+void Coordinator::place(const ir::PlacementOverrides& overrides) {
+  const std::lock_guard lock(mutex_);
+  overrides_ = overrides;
+  ++overrides_version_;
+  for (size_t i = 0; i < ps_.size(); ++i) {
+    if (overrides.tasks.contains(cluster::task_name("ps", static_cast<int>(i)))) ps_[i] = {};
+  }
+  for (const auto& connection : workers_) {
+    if (connection != nullptr) extend_soon(connection.get());
+  }
+}
+
+void Coordinator::go_on() {
+  std::unique_lock lock(mutex_);
+  resume(&lock);
+}
+
+void Coordinator::resume(std::unique_lock<std::mutex>* lock) {
+  is_held_ = false;
+  is_flushing_ = true;
+  scheduler_.go_on(now_ns());
+  is_flushing_ = false;
+  flush(lock);
+}
+
 std::optional<Coordinator::LostPs> Coordinator::next_lost_ps() {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < ps_.size(); ++i) {

@@ -112,6 +112,20 @@ class ClusterCoordinator {
   /// No more closures are going to use it.
   virtual void release_resource(coord::ResourceId resource) = 0;
 
+  // ---- Variables that move to other ps (service/variable_moves.h).
+
+  /// Lets nothing begin on workers any more, and waits until nothing runs there; what users ask for
+  /// waits, and is not refused. Then nobody uses variables through this. Errors, after which all
+  /// goes on: kDeadlineExceeded after `timeout`, naming what runs; kCancelled when `interrupt` says
+  /// so; kFailedPrecondition when it is held already.
+  virtual Status hold(std::chrono::milliseconds timeout,
+                      const std::function<bool()>& interrupt) = 0;
+  /// Where variables are for all that begins from now on, and which ps it does without; it forgets
+  /// in which life it met these. While it is held.
+  virtual void place(const ir::PlacementOverrides& overrides) = 0;
+  /// After hold().
+  virtual void go_on() = 0;
+
   /// A ps in its latest life. Value type.
   struct LostPs {
     int task = 0;

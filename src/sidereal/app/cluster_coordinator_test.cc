@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "sidereal/app/cluster.h"
 #include "sidereal/app/testing/model.h"
 #include "sidereal/base/event_log.h"
+#include "sidereal/cluster/task_name.h"
 #include "sidereal/service/status_client.h"
+#include "sidereal/service/variable_move.h"
 
 // Closures on clusters of this process. Faults of real processes are tests in Python.
 namespace sidereal::app {
@@ -24,6 +27,7 @@ using tensor::Tensor;
 using ::testing::HasSubstr;
 
 constexpr const char* kPs = "/job:ps/replica:0/task:0/device:CPU:0";
+constexpr const char* kOtherPs = "/job:ps/replica:0/task:1/device:CPU:0";
 constexpr milliseconds kLong(60'000);
 
 /// Adds to a variable of a ps, and doubles what it is given.
@@ -53,6 +57,7 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
              const std::function<void(ClusterCoordinatorOptions*)>& change = nullptr) {
     LocalClusterOptions options;
     options.workers = workers;
+    options.ps = ps_;
     options.in_process = true;
     options.protocol = GetParam();
     auto cluster = start_local_cluster(options);
@@ -62,7 +67,7 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
     for (int i = 0; i < workers; ++i) {
       coordinator.workers.push_back(cluster_->target("worker", i));
     }
-    coordinator.ps = 1;
+    coordinator.ps = ps_;
     coordinator.session = cluster_->session_options();
     coordinator.session.state_group = "coordinator";
     coordinator.session.pull_prefetch_ms = 0;
@@ -117,7 +122,30 @@ class Coordinators : public ::testing::TestWithParam<cluster::Protocol> {
     return value(*read)[0] - 1;  // "give" adds as well.
   }
 
+  /// Has variable "v" on the other ps, where `session` holds it.
+  void move(service::Session* session) {
+    auto credentials = security::Credentials::create(cluster_->security());
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    const auto address = [&](int task) {
+      const std::string target = cluster_->target("ps", task);
+      return service::FollowedAddress{.task = cluster::task_name("ps", task),
+                                      .address = target.substr(target.find("//") + 2)};
+    };
+    auto moves = service::VariableMove::begin(address(1), "coordinator",
+                                              {{.from = address(0), .names = {"v"}}}, *credentials);
+    ASSERT_TRUE(moves.ok()) << moves.status();
+    ASSERT_EQ(coordinator_->hold(kLong, nullptr), Status());
+    EXPECT_EQ(coordinator_->hold(kLong, nullptr).code(), StatusCode::kFailedPrecondition);
+    const ir::PlacementOverrides overrides = {.variables = {{"v", kOtherPs}}, .tasks = {}};
+    ASSERT_EQ(session->extend(steps_.model.graph(), overrides), Status());
+    ASSERT_EQ((*moves)->take(kLong), Status());
+    ASSERT_EQ((*moves)->commit(), Status());
+    coordinator_->place(overrides);
+    coordinator_->go_on();
+  }
+
   Steps steps_;
+  int ps_ = 1;
   std::unique_ptr<Cluster> cluster_;
   std::shared_ptr<ClusterCoordinator> coordinator_;
 };
@@ -127,6 +155,60 @@ INSTANTIATE_TEST_SUITE_P(Over, Coordinators,
                                            cluster::Protocol::kStarServer,
                                            cluster::Protocol::kStarServerLite),
                          test_name);
+
+TEST_P(Coordinators, go_on_when_variables_have_moved) {
+  constexpr int kClosures = 200;
+  ps_ = 2;
+  start(2, 2);
+  run_once(coordinator_->add_plan({.targets = {"init"}}));
+  service::SessionOptions options = cluster_->session_options();
+  options.state_group = "coordinator";
+  const auto session =
+      service::Session::create(cluster_->target("ps", 0), steps_.model.graph(), options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  const uint64_t add = coordinator_->add_plan({.targets = {"add"}});
+  std::vector<std::shared_ptr<RemoteValue>> values;
+  std::thread scheduling([&] {
+    for (int i = 0; i < kClosures; ++i) {
+      const auto one = schedule(add);
+      ASSERT_TRUE(one.ok()) << one.status();
+      values.push_back(*one);
+    }
+  });
+  move(session->get());
+  scheduling.join();
+  ASSERT_EQ(coordinator_->join(kLong, nullptr), Status());
+  for (const auto& one : values) EXPECT_TRUE(one->wait(kLong, nullptr).ok());
+  const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(value(*read)[0], kClosures);
+  // Nothing of it was made where it was.
+  const auto there = (*session)->run({}, {"read"});
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_EQ(floats((*there)[0])[0], kClosures);
+}
+
+TEST_P(Coordinators, that_are_held_say_what_runs_too_long) {
+  const ir::Output queue = steps_.model.add(
+      "Queue", {},
+      {{"shared_name", std::string("q")}, {"dtypes", std::vector<std::string>{"float32"}}}, "q",
+      kPs);
+  steps_.model.add("QueueDequeue", {queue}, {{"dtypes", std::vector<std::string>{"float32"}}},
+                   "take", kPs);
+  const ir::Output one = steps_.model.constant({1}, "given", kPs);
+  steps_.model.add_node("QueueEnqueue", {queue, one}, {}, "give", kPs);
+  start(2);
+  const auto waits = schedule(coordinator_->add_plan({.fetches = {"take"}}));
+  ASSERT_TRUE(waits.ok()) << waits.status();
+  while (coordinator_->figures().in_flight == 0) {
+  }
+  const Status held = coordinator_->hold(milliseconds(200), nullptr);
+  EXPECT_EQ(held.code(), StatusCode::kDeadlineExceeded) << held;
+  EXPECT_THAT(base::message_of(held), HasSubstr("what runs to end: 0 are queued, 1 run"));
+  EXPECT_EQ(coordinator_->hold(kLong, [] { return true; }).code(), StatusCode::kCancelled);
+  run_once(coordinator_->add_plan({.targets = {"give"}}));
+  EXPECT_EQ(value(*waits), std::vector<float>{1});
+}
 
 TEST_P(Coordinators, run_closures_on_all_workers_and_give_their_values) {
   constexpr int kClosures = 300;

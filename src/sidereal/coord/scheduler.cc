@@ -251,6 +251,7 @@ void Scheduler::lose(int worker) {
     retry(worker, id);
   }
   finish_cancel();
+  tell_if_idle();
 }
 
 int Scheduler::workers_found() const {
@@ -259,7 +260,7 @@ int Scheduler::workers_found() const {
 }
 
 bool Scheduler::can_run(const Worker& worker) const {
-  return worker.is_found && worker.missing == 0 && now_ns_ >= worker.starts_ns &&
+  return !is_held_ && worker.is_found && worker.missing == 0 && now_ns_ >= worker.starts_ns &&
          worker.running.size() < static_cast<size_t>(options_.in_flight_max);
 }
 
@@ -369,6 +370,7 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
     }
   }
   finish_cancel();
+  tell_if_idle();
   offer(worker);
   dispatch();
 }
@@ -428,11 +430,12 @@ void Scheduler::forget_if_unused(ResourceId id) {
     --workers_[i].missing;
     offer(static_cast<int>(i));
   }
+  tell_if_idle();
 }
 
 void Scheduler::build_missing(int worker) {
   Worker& one = workers_[static_cast<size_t>(worker)];
-  if (!one.is_found) return;
+  if (!one.is_found || is_held_) return;
   for (auto& [id, resource] : resources_) {
     Copy& copy = resource.copies[static_cast<size_t>(worker)];
     if (copy.made != Made::kNo) continue;
@@ -471,7 +474,31 @@ void Scheduler::built(int worker, uint64_t life, ResourceId resource, const Outc
         copy.why = outcome.status;
     }
   }
+  tell_if_idle();
   offer(worker);
+  dispatch();
+}
+
+// ---- What its owner wants --------------------------------------------------------------------
+
+void Scheduler::hold() { is_held_ = true; }
+
+bool Scheduler::is_idle() const {
+  return std::ranges::all_of(
+      workers_, [](const Worker& one) { return one.running.empty() && one.missing == 0; });
+}
+
+void Scheduler::tell_if_idle() {
+  if (is_held_ && is_idle()) hooks_->wake();
+}
+
+void Scheduler::go_on(int64_t now_ns) {
+  note(now_ns);
+  is_held_ = false;
+  for (int i = 0; i < options_.workers; ++i) {
+    build_missing(i);
+    offer(i);
+  }
   dispatch();
 }
 

@@ -143,6 +143,15 @@ class Scheduler {
   /// Lets time pass. When to be called next; INT64_MAX: not before something happens.
   int64_t tick(int64_t now_ns);
 
+  // ---- What its owner wants.
+
+  /// Nothing begins on workers from here on, until go_on(): no closure, and no making of a
+  /// resource. Users may ask for all as before.
+  void hold();
+  /// Whether nothing is under way on workers. wake() comes when it becomes so while all is held.
+  [[nodiscard]] bool is_idle() const;
+  void go_on(int64_t now_ns);
+
   // ---- How it stands.
 
   [[nodiscard]] size_t queued() const { return queue_.size(); }
@@ -186,6 +195,7 @@ class Scheduler {
   enum class Verdict : uint8_t { kAgain, kWorkerLost, kPsLost, kFailed };
 
   void note(int64_t now_ns) { now_ns_ = std::max(now_ns_, now_ns); }
+  void tell_if_idle();
   [[nodiscard]] Verdict judge(int worker, const Outcome& outcome, int64_t began_ns, int* cancels);
   [[nodiscard]] bool try_again(Tries* tries, int limit, int64_t began_ns) const;
   /// The worker, when a report of this life of it counts; else nullptr.
@@ -229,6 +239,7 @@ class Scheduler {
   size_t in_flight_ = 0;  ///< Without workers' own.
   size_t own_ = 0;        ///< Of schedule_on(), not ended.
   int joining_ = 0;
+  bool is_held_ = false;
   bool is_cancelling_ = false;
   Status error_;       ///< The first failure that nobody was told of.
   Status ps_failure_;  ///< Is raised from then on.

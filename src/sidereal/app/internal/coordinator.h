@@ -60,6 +60,7 @@ struct Connection final : service::ClosureObserver, std::enable_shared_from_this
   // Under the owner's lock.
   std::shared_ptr<service::Session> session;  ///< Ends with its last user.
   int64_t graph_version = 0;
+  int64_t overrides_version = 0;
   std::vector<bool> knows_plan;  ///< By number.
   bool is_extending = false;
   bool is_unsent = false;          ///< Something waits for flush() of its calls.
@@ -98,6 +99,9 @@ class Coordinator final : public ClusterCoordinator,
   Result<bool> done(const std::function<bool()>& interrupt) override;
   coord::ResourceId create_resource(uint64_t make, uint64_t drop) override;
   void release_resource(coord::ResourceId resource) override;
+  Status hold(milliseconds timeout, const std::function<bool()>& interrupt) override;
+  void place(const ir::PlacementOverrides& overrides) override;
+  void go_on() override;
   std::optional<LostPs> next_lost_ps() override;
   void ps_restored(const LostPs& ps) override;
   void ps_failed(int task, const Status& why) override;
@@ -156,6 +160,9 @@ class Coordinator final : public ClusterCoordinator,
   Status wait(std::unique_lock<std::mutex>* lock, Until until,
               const std::function<bool()>& interrupt, std::string_view what);
 
+  /// After hold(): all goes on.
+  void resume(std::unique_lock<std::mutex>* lock);
+
   // ---- Calls. Under the lock.
 
   [[nodiscard]] Status check_feeds(uint64_t plan, size_t count) const;
@@ -190,8 +197,18 @@ class Coordinator final : public ClusterCoordinator,
   /// Its closures run elsewhere; a new session is made `after` a while.
   void lose(const Connection& connection, milliseconds after);
   void work();
-  Result<std::shared_ptr<Connection>> connect(size_t worker, const ir::Graph& graph,
-                                              int64_t version);
+  /// What sessions are made of. Value type.
+  struct Program {
+    std::shared_ptr<const ir::Graph> graph;
+    int64_t graph_version = 0;
+    ir::PlacementOverrides overrides;
+    int64_t overrides_version = 0;
+  };
+  [[nodiscard]] Program program() const;
+  /// Whether a session knows all that a plan needs.
+  [[nodiscard]] bool knows(const Connection& connection, const Plan& plan) const;
+  void extend_soon(Connection* connection);
+  Result<std::shared_ptr<Connection>> connect(size_t worker, const Program& program);
   /// kAborted for a ps that is another one than before, which has lost what it held.
   Status check_ps(const std::vector<service::DeviceAttributes>& devices);
   /// Under the lock.
@@ -213,6 +230,9 @@ class Coordinator final : public ClusterCoordinator,
   coord::Scheduler scheduler_;
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<const ir::Graph>();
   int64_t graph_version_ = 0;
+  ir::PlacementOverrides overrides_;
+  int64_t overrides_version_ = 0;
+  bool is_held_ = false;
   std::vector<Plan> plans_;
   std::vector<OfWorkers> resources_;
   std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.

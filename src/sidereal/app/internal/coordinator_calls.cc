@@ -129,11 +129,11 @@ uint64_t Coordinator::plan_of(uint64_t call) {
 void Coordinator::call(int worker, uint64_t id) {
   Connection* const connection = connection_of(worker);
   if (connection == nullptr) return;
-  const bool is_known = plans_[plan_of(id)].graph_version <= connection->graph_version;
-  if (is_known && !connection->is_over) return send(connection, id);
+  if (knows(*connection, plans_[plan_of(id)]) && !connection->is_over) {
+    return send(connection, id);
+  }
   connection->waiting.push_back(id);
-  if (connection->is_over || std::exchange(connection->is_extending, true)) return;
-  add_job([this, connection = connection->shared_from_this()] { extend(connection); });
+  extend_soon(connection);
 }
 
 void Coordinator::send(Connection* connection, uint64_t id) {

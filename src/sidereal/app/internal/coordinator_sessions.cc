@@ -64,10 +64,9 @@ void Coordinator::work() {
     }
     connects_.erase(connects_.begin());
     ++connecting_;
-    const std::shared_ptr<const ir::Graph> graph = graph_;
-    const int64_t version = graph_version_;
+    const Program known = program();
     lock.unlock();
-    Result<std::shared_ptr<Connection>> made = connect(worker, *graph, version);
+    Result<std::shared_ptr<Connection>> made = connect(worker, known);
     lock.lock();
     --connecting_;
     if (!is_stopping_) {
@@ -79,10 +78,27 @@ void Coordinator::work() {
   }
 }
 
-Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const ir::Graph& graph,
-                                                         int64_t version) {
+Coordinator::Program Coordinator::program() const {
+  return {.graph = graph_,
+          .graph_version = graph_version_,
+          .overrides = overrides_,
+          .overrides_version = overrides_version_};
+}
+
+bool Coordinator::knows(const Connection& connection, const Plan& plan) const {
+  return plan.graph_version <= connection.graph_version &&
+         connection.overrides_version == overrides_version_;
+}
+
+void Coordinator::extend_soon(Connection* connection) {
+  if (connection->is_over || std::exchange(connection->is_extending, true)) return;
+  add_job([this, connection = connection->shared_from_this()] { extend(connection); });
+}
+
+Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const Program& program) {
   const steady_clock::time_point begin = steady_clock::now();
   service::SessionOptions options = options_.session;
+  options.overrides = program.overrides;
   // A ps that does not answer is found out by tries that end.
   options.connect_timeout =
       std::min({options.connect_timeout, kTry, std::max(options_.ps_timeout, kRetry)});
@@ -95,9 +111,10 @@ Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const ir
   auto out = std::make_shared<Connection>();
   out->owner = weak_from_this();
   out->worker = static_cast<int>(worker);
-  out->graph_version = version;
+  out->graph_version = program.graph_version;
+  out->overrides_version = program.overrides_version;
   SR_ASSIGN_OR_RETURN(out->session,
-                      service::Session::create(options_.workers[worker], graph, options));
+                      service::Session::create(options_.workers[worker], *program.graph, options));
   SR_ASSIGN_OR_RETURN(const auto devices, out->session->list_devices());
   {
     const std::lock_guard lock(mutex_);
@@ -163,18 +180,19 @@ void Coordinator::note_silent_ps(const coord::Origin& origin, const Status& why)
 }
 
 void Coordinator::extend(const std::shared_ptr<Connection>& connection) {
-  std::shared_ptr<const ir::Graph> graph;
+  Program known;
   std::shared_ptr<service::Session> session;
-  int64_t version = 0;
+  bool moves = false;
   {
     const std::lock_guard lock(mutex_);
     if (connection->session == nullptr) return;
     session = connection->session;
-    graph = graph_;
-    version = graph_version_;
+    known = program();
+    moves = connection->overrides_version != known.overrides_version;
   }
   const steady_clock::time_point begin = steady_clock::now();
-  Status extended = session->extend(*graph);
+  Status extended =
+      moves ? session->extend(*known.graph, known.overrides) : session->extend(*known.graph);
   // It may be attached to a ps from now on that it was not attached to before.
   auto devices = session->list_devices();
   timings_->record_since(Timing::kServerDefUpdate, begin);
@@ -188,7 +206,8 @@ void Coordinator::extend(const std::shared_ptr<Connection>& connection) {
     last_error_ = extended;
     return lose(*connection, milliseconds(0));
   }
-  connection->graph_version = version;
+  connection->graph_version = known.graph_version;
+  connection->overrides_version = known.overrides_version;
   for (const uint64_t id : std::exchange(connection->waiting, {})) {
     if (what_of(id) == Call::kClosure && !closures_.contains(id_of(id))) continue;
     call(connection->worker, id);
