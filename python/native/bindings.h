@@ -34,6 +34,8 @@ void bind_graph(nanobind::module_& m);
 void bind_loops(nanobind::module_& m);
 /// ClusterCoordinator, RemoteValue.
 void bind_coordinator(nanobind::module_& m);
+/// JobLease, VariableMoves, spread.
+void bind_moves(nanobind::module_& m);
 /// Models that are served, over gRPC too.
 void bind_serving(nanobind::module_& m);
 /// Server, RemoteSession.

@@ -19,6 +19,7 @@ NB_MODULE(_native, m) {
   sidereal::python::bind_sessions(m);
   sidereal::python::bind_coordinator(m);
   sidereal::python::bind_loops(m);
+  sidereal::python::bind_moves(m);
   sidereal::python::bind_tape(m);
   sidereal::python::bind_variable(m);
   sidereal::python::bind_inspect(m);

@@ -48,6 +48,10 @@ plant_move(entries_without_what_was_applied resources/change_log.cc
 plant_move(keeps_what_was_given_up task/variable_intake.cc
            "if (!is_committed_) task_->forget"
            "if (!is_committed_ && !PLANTED(keeps_what_was_given_up)) task_->forget")
+plant_move(keeps_what_was_left task/given_variables.cc
+           "adoption->container()->manager.erase_unused(one.name);"
+           "if (PLANTED(keeps_what_was_left)) continue;
+            adoption->container()->manager.erase_unused(one.name);")
 plant_move(forgets_by_name task/given_variables.cc
            "if (there != nullptr) container->manager.erase(name, there.get());"
            "if (PLANTED(forgets_by_name)) container->manager.erase(name);
@@ -75,9 +79,8 @@ plant_move(adopts_without_standbys task/given_variables.cc
           }")
 # One owner.
 plant_move(keeps_the_old_copy resources/manager.cc
-           "if (resource != nullptr && it->second.get() != resource) return false;"
-           "if (PLANTED(keeps_the_old_copy)) return false;
-    if (resource != nullptr && it->second.get() != resource) return false;")
+           "return resource == nullptr || &there == resource;"
+           "return !PLANTED(keeps_the_old_copy) && (resource == nullptr || &there == resource);")
 plant_move(does_not_drain ../../tests/sim/mover.cc
            "if (!clients_->is_drained()) return;"
            "if (!clients_->is_drained() && !PLANTED(does_not_drain)) return;")

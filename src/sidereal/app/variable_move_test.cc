@@ -291,6 +291,34 @@ TEST_P(VariableMoves, leave_nothing_where_they_are_given_up) {
       60));
 }
 
+TEST_P(VariableMoves, take_the_place_of_what_one_before_has_left_and_no_step_has_used) {
+  const auto before = session({1, 1, 1, 1});
+  ASSERT_NE(before, nullptr);
+  run(before.get(), nodes("/init", {0, 1, 2, 3}));
+  const auto move_all = [&](const std::vector<int>& parts) {
+    const auto move = begin(parts);
+    const Status current = wait_until_current(move.get());
+    if (!current.ok()) return current;
+    const Status taken = move->take(kPatience);
+    return taken.ok() ? move->commit() : taken;
+  };
+  // Another task did not keep its own, so that all are used where they were.
+  ASSERT_EQ(move_all({0, 1}), Status());
+  EXPECT_EQ(resources(2), 2);
+  run(before.get(), nodes("/add", {0, 1}));
+  ASSERT_EQ(move_all({0, 1}), Status());
+  EXPECT_EQ(resources(2), 2);
+  const auto after = session({2, 2, 1, 1});
+  ASSERT_NE(after, nullptr);
+  for (const int k : {0, 1}) {
+    EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + 1))) << "part " << k;
+  }
+  run(after.get(), nodes("/add", {0}));
+  const Status refused = move_all({0});
+  EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists) << refused;
+  EXPECT_THAT(value_of(after.get(), 0), Each(2.0F));
+}
+
 TEST_P(VariableMoves, are_refused_for_names_that_are_nowhere_and_those_that_are_there) {
   const auto before = session({1, 2, 1, 1});
   ASSERT_NE(before, nullptr);

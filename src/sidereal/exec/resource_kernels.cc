@@ -118,8 +118,9 @@ Result<std::unique_ptr<Kernel>> maker(Manager* manager, Def def) {
   // Made once here, so that a wrong definition is found when the program is bound.
   SR_RETURN_IF_ERROR(T::make(def).status());
   return make_kernel([manager, def = std::move(def)](KernelContext& c) -> Status {
-    SR_RETURN_IF_ERROR(
-        manager->find_or_create<T>(def.name, [&def] { return *T::make(def); }).status());
+    SR_ASSIGN_OR_RETURN(const std::shared_ptr<T> found,
+                        manager->find_or_create<T>(def.name, [&def] { return *T::make(def); }));
+    found->note_use();
     c.set_output(0, Tensor::strings(Shape(), std::vector<std::string>{def.name}));
     return {};
   });

@@ -30,7 +30,9 @@ template <class T>
 Result<std::shared_ptr<T>> find_resource(const KernelContext& c, int i,
                                          const resources::Manager& manager) {
   SR_ASSIGN_OR_RETURN(const std::string_view key, handle_of(c, i));
-  return manager.find<T>(key);
+  SR_ASSIGN_OR_RETURN(std::shared_ptr<T> found, manager.find<T>(key));
+  found->note_use();
+  return found;
 }
 
 /// Whose a variable is going to be that a program of `lane` makes: "w/Adagrad" belongs to the lane
@@ -86,6 +88,7 @@ class KnownVariable {
   Result<resources::Variable*> find(std::string_view name, uint64_t forgotten, Find look) {
     if (found_ == nullptr || forgotten != forgotten_ || name != found_->def().name) {
       SR_ASSIGN_OR_RETURN(found_, look());
+      found_->note_use();
       forgotten_ = forgotten;
     }
     return found_.get();

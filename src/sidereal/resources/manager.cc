@@ -39,12 +39,21 @@ Result<std::shared_ptr<Resource>> Manager::find_any(std::string_view name,
 bool Manager::erase(std::string_view name) { return erase(name, nullptr); }
 
 bool Manager::erase(std::string_view name, const Resource* resource) {
+  return erase_if(name, [resource](const Resource& there) {
+    return resource == nullptr || &there == resource;
+  });
+}
+
+bool Manager::erase_unused(std::string_view name) {
+  return erase_if(name, [](const Resource& there) { return there.arrival() == Arrival::kUnused; });
+}
+
+bool Manager::erase_if(std::string_view name, absl::FunctionRef<bool(const Resource&)> is_it) {
   std::shared_ptr<Resource> gone;
   {
     const std::lock_guard lock(mutex_);
     const auto it = resources_.find(std::string(name));
-    if (it == resources_.end()) return false;
-    if (resource != nullptr && it->second.get() != resource) return false;
+    if (it == resources_.end() || !is_it(*it->second)) return false;
     gone = std::move(it->second);
     resources_.erase(it);
     ++forgotten_;

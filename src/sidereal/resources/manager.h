@@ -11,9 +11,18 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "sidereal/base/status.h"
 
 namespace sidereal::resources {
+
+/// How something came to a task that its steps have not made. Value type.
+enum class Arrival : uint8_t {
+  kNone,    ///< It did not, or steps have used it since.
+  kComing,  ///< From another task, by a move that may be given up yet.
+  kUnused,  ///< To stay, or from a standby, and no step has used it: it may be what is left of a
+            ///< move that was given up when the task had died, or had kept it.
+};
 
 /// Something with state that the ops of many steps use by name.
 /// Thread: any; calls never wait for anything but other calls.
@@ -30,6 +39,22 @@ class Resource {
   virtual void cancel() {}
   /// Bytes of the tensors it holds, as far as it knows.
   [[nodiscard]] virtual int64_t bytes() const { return 0; }
+
+  [[nodiscard]] Arrival arrival() const { return arrival_.load(std::memory_order_relaxed); }
+  /// Before steps know it.
+  void comes() { arrival_.store(Arrival::kComing, std::memory_order_relaxed); }
+  /// It stays, as far as those know who sent it; unless a step has used it already.
+  void stays() {
+    Arrival seen = Arrival::kComing;
+    arrival_.compare_exchange_strong(seen, Arrival::kUnused, std::memory_order_relaxed);
+  }
+  /// A step uses it.
+  void note_use() {
+    if (arrival() != Arrival::kNone) arrival_.store(Arrival::kNone, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<Arrival> arrival_ = Arrival::kNone;
 };
 
 /// The name in a Manager of what is called `name` in `container`; "" is the default container.
@@ -67,6 +92,8 @@ class Manager {
   bool erase(std::string_view name);
   /// The same, if it is `resource`, or that is nullptr.
   bool erase(std::string_view name, const Resource* resource);
+  /// The same, if it came here and no step has used it: another one of its name takes its place.
+  bool erase_unused(std::string_view name);
   /// Forgets all of one container, and ends what waits for them; see key_of().
   void erase_container(std::string_view container);
   /// Ends what waits for any of the resources, and forgets them all.
@@ -91,6 +118,7 @@ class Manager {
  private:
   [[nodiscard]] Result<std::shared_ptr<Resource>> find_any(std::string_view name,
                                                            std::string_view kind) const;
+  bool erase_if(std::string_view name, absl::FunctionRef<bool(const Resource&)> is_it);
   static Status check_kind(const Resource& found, std::string_view name, std::string_view kind);
 
   mutable std::mutex mutex_;

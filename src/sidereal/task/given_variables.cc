@@ -17,6 +17,7 @@ Result<Adopted> TaskPrograms::make(Container* container,
     std::shared_ptr<resources::Resource> there;
     if (one.table != nullptr) {
       mine = one.table;
+      mine->comes();
       SR_ASSIGN_OR_RETURN(
           there, manager.find_or_create<resources::Table>(one.name, [&] { return one.table; }));
       if (there == mine) made.emplace_back(one.name, mine);
@@ -27,6 +28,7 @@ Result<Adopted> TaskPrograms::make(Container* container,
       SR_ASSIGN_OR_RETURN(auto variable,
                           resources::Variable::make(std::move(def), std::move(owner)));
       mine = variable;
+      mine->comes();
       SR_ASSIGN_OR_RETURN(
           there, manager.find_or_create<resources::Variable>(one.name, [&] { return variable; }));
       if (there == mine) {
@@ -63,7 +65,16 @@ Status TaskPrograms::fill(const std::string& state_group,
   }
   // Where each was, which is where its slots are.
   for (resources::Replica::Taken& one : values) one.lane %= options_.lanes;
-  return make(container.get(), std::move(values)).status();
+  SR_ASSIGN_OR_RETURN(const Adopted made, make(container.get(), std::move(values)));
+  stay(made);
+  return {};
+}
+
+void TaskPrograms::stay(const Adopted& adopted) {
+  for (const auto& [name, resource] : adopted) {
+    const std::shared_ptr<resources::Resource> there = resource.lock();
+    if (there != nullptr) there->stays();
+  }
 }
 
 /// Variables that lanes make, each its own: all, or none.
@@ -126,6 +137,10 @@ void TaskPrograms::adopt(const std::string& state_group,
     static_cast<void>(lanes_->post(
         lane, [this, lane = lane, adoption, when_kept,
                given = std::make_shared<std::vector<resources::Replica::Taken>>(std::move(its))] {
+          // They are used where they come from: what no step has used here was left.
+          for (const resources::Replica::Taken& one : *given) {
+            adoption->container()->manager.erase_unused(one.name);
+          }
           adoption->made(make(adoption->container(), std::move(*given)));
           // Where they were is not asked any more: with the task they would be lost.
           when_kept(lane, *adoption->container(), [adoption] {});

@@ -339,6 +339,7 @@ void Task::adopt(const std::string& state_group, std::vector<resources::Replica:
                                                        std::move(kept));
       });
 }
+void Task::stay(const Adopted& adopted) { TaskPrograms::stay(adopted); }
 void Task::forget(const std::string& state_group, const Adopted& adopted) {
   impl_->programs().forget(state_group, adopted);
 }

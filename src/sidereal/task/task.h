@@ -332,9 +332,13 @@ class Task {
   /// Gives a group that is there variables and tables of another task, each on the lane, modulo the
   /// task's, that it says; while steps run. All, or none: then `then` is told, by any thread, once
   /// standbys that are in sync have them too.
-  /// kAlreadyExists for a name that is there; kUnavailable when the task is stopping.
+  /// What came to the task under such a name and was not used by a step since goes: it was left of
+  /// a move that was given up. kAlreadyExists for another one that is there; kUnavailable when the
+  /// task is stopping.
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
              std::function<void(Result<Adopted>)> then);
+  /// Those that were adopted stay, until another one that is adopted finds them unused.
+  static void stay(const Adopted& adopted);
   /// Forgets these of a group, and ends what waits for them. What has such a name by now, and is
   /// another one, stays.
   void forget(const std::string& state_group, const Adopted& adopted);

@@ -101,6 +101,7 @@ class TaskPrograms {
   void adopt(const std::string& state_group, std::vector<resources::Replica::Taken> values,
              std::function<void(Result<Adopted>)> then, const WhenKept& when_kept);
   void forget(const std::string& state_group, const Adopted& adopted);
+  static void stay(const Adopted& adopted);
   /// Forgets what is in these containers of the state that sessions share, of groups too.
   void reset(const std::vector<std::string>& containers);
   /// What all sessions have by name.

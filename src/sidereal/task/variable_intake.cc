@@ -47,6 +47,11 @@ void VariableIntake::adopt(int tasks, const std::function<void(const Status&)>& 
   });
 }
 
+void VariableIntake::commit() {
+  is_committed_ = true;
+  Task::stay(adopted_);
+}
+
 void VariableIntake::end() {
   if (!is_committed_) task_->forget(state_group_, adopted_);
   task_->let_go_of_group(state_group_);

@@ -12,7 +12,8 @@
 namespace sidereal::task {
 
 /// Variables of a group of sessions that come to a task from others, and what becomes of them
-/// there: nothing of them stays that was not committed. It waits for nothing.
+/// there: nothing of them stays that was not committed; but of a task that was started again, until
+/// others of their names come. It waits for nothing.
 /// Lifecycle: begin(); add() for each task that they come from; adopt() once; commit() or not; when
 ///            adopt() has said how it went, end().
 /// Thread: one at a time.
@@ -32,7 +33,7 @@ class VariableIntake {
   /// of the task has `tasks`. `then` is told, by any thread: errors of Task::adopt().
   void adopt(int tasks, const std::function<void(const Status&)>& then);
   /// They stay.
-  void commit() { is_committed_ = true; }
+  void commit();
   void end();
 
  private:

@@ -15,6 +15,9 @@ namespace sidereal::train {
 namespace {
 
 constexpr int64_t kPartsPerLaneMax = 1024;
+/// Of all variables: what is calculated with their bytes fits.
+constexpr int64_t kBytesMax = int64_t{1} << 60;
+constexpr int kPsMax = 1 << 16;
 /// Loads that differ by less than that part of their mean are left as they are: whole variables by
 /// bytes, which are known, and tasks by what was measured.
 constexpr double kEvenBytes = 0.01;
@@ -30,38 +33,34 @@ int64_t bytes_of_part(const ModelVariable& variable, int64_t part, int64_t parts
 /// The placement while parts are moved from task to task.
 class Spreader {
  public:
-  Spreader(const CompiledModel& model, Placement from) : out_(std::move(from)) {
-    const auto count = static_cast<size_t>(out_.topology.ps);
-    load_.resize(count);
-    for (const ModelVariable& variable : model.variables) variables_.push_back(&variable);
+  Spreader(const std::vector<SpreadVariable>& variables, Placement from) : out_(std::move(from)) {
+    load_.resize(static_cast<size_t>(out_.topology.ps));
+    for (const SpreadVariable& variable : variables) variables_.push_back(&variable);
     std::ranges::sort(variables_, [](const auto* a, const auto* b) {
-      const int64_t more = bytes_of(*b) - bytes_of(*a);
+      const int64_t more = all_bytes(*b) - all_bytes(*a);
       return more != 0 ? more < 0 : a->name < b->name;
     });
     for (const auto* variable : variables_) {
       const std::vector<int>& tasks = out_.tasks[variable->name];
-      for (size_t k = 0; k < tasks.size(); ++k) {
-        load_[static_cast<size_t>(tasks[k])] += bytes_at(*variable, k);
-      }
+      for (size_t k = 0; k < tasks.size(); ++k) load_[at(tasks[k])] += variable->part_bytes[k];
     }
   }
 
   Placement spread_over(std::vector<int> ps) && {
     out_.ps = std::move(ps);
     for (const auto* variable : variables_) {
-      if (variable->options.is_table) spread_table(*variable);
+      if (variable->is_table) spread_table(*variable);
     }
     for (const auto* variable : variables_) {
-      if (!variable->options.is_table) leave_others(*variable);
+      if (!variable->is_table) leave_others(*variable);
     }
     even_out();
     return std::move(out_);
   }
 
  private:
-  [[nodiscard]] int64_t bytes_at(const ModelVariable& variable, size_t part) const {
-    return bytes_of_part(variable, static_cast<int64_t>(part),
-                         static_cast<int64_t>(out_.tasks.at(variable.name).size()));
+  static int64_t all_bytes(const SpreadVariable& variable) {
+    return std::reduce(variable.part_bytes.begin(), variable.part_bytes.end());
   }
   [[nodiscard]] bool is_used(int task) const { return std::ranges::binary_search(out_.ps, task); }
   /// Of those that it is on, by bytes.
@@ -77,16 +76,16 @@ class Spreader {
            static_cast<size_t>(out_.topology.lanes);
   }
 
-  void move(const ModelVariable& variable, size_t part, int to) {
+  void move(const SpreadVariable& variable, size_t part, int to) {
     int& task = out_.tasks[variable.name][part];
-    const int64_t bytes = bytes_at(variable, part);
+    const int64_t bytes = variable.part_bytes[part];
     load_[at(task)] -= bytes;
     load_[at(to)] += bytes;
     task = to;
   }
 
   /// As many parts on each task, or one more; those that have one more now keep it.
-  void spread_table(const ModelVariable& variable) {
+  void spread_table(const SpreadVariable& variable) {
     const std::vector<int>& tasks = out_.tasks[variable.name];
     const size_t lanes = static_cast<size_t>(out_.topology.lanes);
     std::vector<size_t> count(load_.size());
@@ -130,7 +129,7 @@ class Spreader {
     }
   }
 
-  void leave_others(const ModelVariable& variable) {
+  void leave_others(const SpreadVariable& variable) {
     if (!is_used(out_.tasks[variable.name][0])) move(variable, 0, least());
   }
 
@@ -140,12 +139,12 @@ class Spreader {
     const double small =
         kEvenBytes * static_cast<double>(all) / static_cast<double>(out_.ps.size());
     for (const auto* variable : variables_) {
-      if (variable->options.is_table) continue;
+      if (variable->is_table) continue;
       const int from = most();
       const int to = least();
       const int64_t apart = load_[at(from)] - load_[at(to)];
       if (static_cast<double>(apart) <= small) return;
-      const int64_t bytes = bytes_of(*variable);
+      const int64_t bytes = variable->part_bytes[0];
       // A small one is not worth its way.
       const bool helps = bytes<apart&& static_cast<double>(bytes)> small;
       if (out_.tasks[variable->name][0] == from && helps) move(*variable, 0, to);
@@ -153,8 +152,8 @@ class Spreader {
   }
 
   Placement out_;
-  std::vector<const ModelVariable*> variables_;  // The largest first.
-  std::vector<int64_t> load_;                    // Bytes, by task.
+  std::vector<const SpreadVariable*> variables_;  // The largest first.
+  std::vector<int64_t> load_;                     // Bytes, by task.
 };
 
 std::string task_text(int64_t task) { return fmt::format("/job:ps/task:{}", task); }
@@ -244,14 +243,86 @@ Result<Placement> first_placement(const CompiledModel& model, const Topology& to
   return out;
 }
 
-Result<Placement> scaled(const CompiledModel& model, const Placement& now, int64_t ps) {
+std::vector<SpreadVariable> to_spread(const CompiledModel& model, const Placement& placement) {
+  std::vector<SpreadVariable> out;
+  for (const ModelVariable& variable : model.variables) {
+    const auto parts = static_cast<int64_t>(placement.tasks.at(variable.name).size());
+    SpreadVariable& one = out.emplace_back();
+    one.name = variable.name;
+    one.is_table = variable.options.is_table;
+    for (int64_t k = 0; k < parts; ++k) one.part_bytes.push_back(bytes_of_part(variable, k, parts));
+  }
+  return out;
+}
+
+Result<Spread> spread_of(int ps, std::vector<int> used,
+                         const std::vector<HeldVariable>& variables) {
+  if (ps < 1 || ps > kPsMax) {
+    return base::invalid_argument("a cluster has {} parameter servers; it may have 1 to {}", ps,
+                                  kPsMax);
+  }
+  const auto is_there = [ps](int task) { return task >= 0 && task < ps; };
+  std::ranges::sort(used);
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  if (used.empty() || !std::ranges::all_of(used, is_there)) {
+    return base::invalid_argument(
+        "variables are on [{}], and the parameter servers of the cluster are 0 to {}",
+        fmt::join(used, ", "), ps - 1);
+  }
+  std::map<std::string, const HeldVariable*> all;
+  std::map<std::string, int64_t> parts;  // By table, so many of its first parts are there.
+  int64_t bytes = 0;
+  for (const HeldVariable& one : variables) {
+    const bool can_be = one.bytes >= 0 && one.bytes <= kBytesMax - bytes && is_there(one.task);
+    if (!can_be || !all.emplace(one.name, &one).second) {
+      return base::invalid_argument("'{}', of {} bytes on {}, is no variable, or is there twice",
+                                    one.name, one.bytes, task_text(one.task));
+    }
+    bytes += one.bytes;
+  }
+  for (const auto& [name, one] : all) {
+    const std::string table(base::split_part(name).first);
+    if (table == name || parts.contains(table)) continue;
+    int64_t& count = parts[table];
+    while (all.contains(base::part_name(table, count))) ++count;
+  }
+  Spread out;
+  out.placement = {.topology = {.ps = ps}, .ps = std::move(used), .tasks = {}};
+  const auto add = [&out](const std::string& name, bool is_table,
+                          const std::vector<const HeldVariable*>& its) {
+    SpreadVariable& to = out.variables.emplace_back();
+    to.name = name;
+    to.is_table = is_table;
+    for (const HeldVariable* const one : its) {
+      to.part_bytes.push_back(one->bytes);
+      out.placement.tasks[name].push_back(one->task);
+    }
+  };
+  for (const auto& [table, count] : parts) {
+    // One variable may be called as a table is, and is not it.
+    if (all.contains(table)) continue;
+    std::vector<const HeldVariable*> its;
+    for (int64_t k = 0; k < count; ++k) {
+      const auto part = all.find(base::part_name(table, k));
+      its.push_back(part->second);
+      all.erase(part);
+    }
+    if (!its.empty()) add(table, true, its);
+  }
+  for (const auto& [name, one] : all) add(name, false, {one});
+  return out;
+}
+
+Result<Placement> scaled(const std::vector<SpreadVariable>& variables, const Placement& now,
+                         int64_t ps) {
   SR_RETURN_IF_ERROR(check_count(now.topology, ps));
   std::vector<int> wanted = first_tasks(ps);
   if (wanted == now.ps) return now;
-  return Spreader(model, now).spread_over(std::move(wanted));
+  return Spreader(variables, now).spread_over(std::move(wanted));
 }
 
-Result<Placement> drained(const CompiledModel& model, const Placement& now, int64_t ps) {
+Result<Placement> drained(const std::vector<SpreadVariable>& variables, const Placement& now,
+                          int64_t ps) {
   if (ps < 0 || ps >= now.topology.ps) {
     return base::invalid_argument("the cluster has no {}: its parameter servers are 0 to {}",
                                   task_text(ps), now.topology.ps - 1);
@@ -273,28 +344,26 @@ Result<Placement> drained(const CompiledModel& model, const Placement& now, int6
         task_text(ps));
   }
   wanted.erase(found);
-  return Spreader(model, now).spread_over(std::move(wanted));
+  return Spreader(variables, now).spread_over(std::move(wanted));
 }
 
-Result<Placement> rebalanced(const CompiledModel& model, const Placement& now,
+Result<Placement> rebalanced(const std::vector<SpreadVariable>& variables, const Placement& now,
                              const std::vector<double>& loads) {
   const auto load_at = [&](int task) {
     const auto at = static_cast<size_t>(task);
     return at < loads.size() && std::isfinite(loads[at]) ? std::max(loads[at], 0.0) : 0.0;
   };
   const bool is_measured = std::ranges::any_of(now.ps, [&](int t) { return load_at(t) > 0; });
-  if (!is_measured) return Spreader(model, now).spread_over(now.ps);
+  if (!is_measured) return Spreader(variables, now).spread_over(now.ps);
   std::map<int, double> load;
   std::map<int, double> bytes;
   std::map<int, std::vector<Weighed>> parts;
   double sum = 0;
   for (const int task : now.ps) sum += load[task] = load_at(task);
-  for (const ModelVariable& variable : model.variables) {
+  for (const SpreadVariable& variable : variables) {
     const std::vector<int>& tasks = now.tasks.at(variable.name);
-    const auto count = static_cast<int64_t>(tasks.size());
     for (size_t k = 0; k < tasks.size(); ++k) {
-      const auto size =
-          static_cast<double>(bytes_of_part(variable, static_cast<int64_t>(k), count));
+      const auto size = static_cast<double>(variable.part_bytes[k]);
       bytes[tasks[k]] += size;
       parts[tasks[k]].push_back({variable.name, k, size});
     }
@@ -323,20 +392,21 @@ Result<Placement> rebalanced(const CompiledModel& model, const Placement& now,
   return out;
 }
 
-std::vector<PartMove> moves_between(const CompiledModel& model, const Placement& now,
-                                    const Placement& next) {
+std::vector<PartMove> moves_between(const std::vector<SpreadVariable>& variables,
+                                    const Placement& now, const Placement& next) {
   std::vector<PartMove> out;
-  for (const ModelVariable& variable : model.variables) {
+  for (const SpreadVariable& variable : variables) {
     const std::vector<int>& from = now.tasks.at(variable.name);
     const std::vector<int>& to = next.tasks.at(variable.name);
     for (size_t k = 0; k < from.size(); ++k) {
       if (from[k] == to[k]) continue;
-      out.push_back({.variable = variable.name,
-                     .part = static_cast<int64_t>(k),
-                     .from = from[k],
-                     .to = to[k],
-                     .bytes = bytes_of_part(variable, static_cast<int64_t>(k),
-                                            static_cast<int64_t>(from.size()))});
+      const auto part = static_cast<int64_t>(k);
+      out.push_back(
+          {.variable = variable.name,
+           .name = variable.is_table ? base::part_name(variable.name, part) : variable.name,
+           .from = from[k],
+           .to = to[k],
+           .bytes = variable.part_bytes[k]});
     }
   }
   return out;

@@ -39,10 +39,17 @@ struct Placement {
   }
 };
 
+/// A variable that may go from task to task, by its parts. Value type.
+struct SpreadVariable {
+  std::string name;
+  bool is_table = false;            ///< Each task has as many of its parts; else it has one.
+  std::vector<int64_t> part_bytes;  ///< With slots; as many as a placement has tasks for it.
+};
+
 /// A part of a variable, with its slots, that is elsewhere in another placement. Value type.
 struct PartMove {
   std::string variable;
-  int64_t part = 0;
+  std::string name;  ///< What a cluster calls the part.
   int from = 0;
   int to = 0;
   int64_t bytes = 0;
@@ -54,22 +61,43 @@ struct PartMove {
 Result<Placement> first_placement(const CompiledModel& model, const Topology& topology,
                                   const PlacementOptions& options = {});
 
+/// The variables of a model, whose parts are those of `placement`.
+std::vector<SpreadVariable> to_spread(const CompiledModel& model, const Placement& placement);
+
+/// A variable that is on one task. Value type.
+struct HeldVariable {
+  std::string name;
+  int64_t bytes = 0;  ///< With slots.
+  int task = 0;
+};
+/// Variables, and which tasks they are on. Value type.
+struct Spread {
+  std::vector<SpreadVariable> variables;
+  Placement placement;
+};
+/// Variables of a cluster with `ps` parameter servers, of which they are spread over `used`. Those
+/// that are called as all parts of a table (base::part_name) are parts of it. kInvalidArgument for
+/// tasks that the cluster has not, a name that is there twice, and bytes that cannot be.
+Result<Spread> spread_of(int ps, std::vector<int> used, const std::vector<HeldVariable>& variables);
+
 /// The following move as few bytes as there must be for bytes to be as even as parts allow, each
 /// table by itself. All say what to do instead of what they refuse: kInvalidArgument for a task
 /// that the cluster has not, kFailedPrecondition for others. What changes nothing is as it was.
 
 /// On the first `ps` tasks of the cluster.
-Result<Placement> scaled(const CompiledModel& model, const Placement& now, int64_t ps);
+Result<Placement> scaled(const std::vector<SpreadVariable>& variables, const Placement& now,
+                         int64_t ps);
 /// On all that it is on but for task `ps`.
-Result<Placement> drained(const CompiledModel& model, const Placement& now, int64_t ps);
+Result<Placement> drained(const std::vector<SpreadVariable>& variables, const Placement& now,
+                          int64_t ps);
 /// On the same tasks, more evenly. `loads`: what each task of the cluster has had to do, of any
 /// unit; a part is taken to have its share of its task's, by its bytes. Empty, or all 0: bytes
 /// count. A difference that is small is left.
-Result<Placement> rebalanced(const CompiledModel& model, const Placement& now,
+Result<Placement> rebalanced(const std::vector<SpreadVariable>& variables, const Placement& now,
                              const std::vector<double>& loads);
 
 /// What is elsewhere in `next`.
-std::vector<PartMove> moves_between(const CompiledModel& model, const Placement& now,
-                                    const Placement& next);
+std::vector<PartMove> moves_between(const std::vector<SpreadVariable>& variables,
+                                    const Placement& now, const Placement& next);
 
 }  // namespace sidereal::train

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -83,15 +84,16 @@ TEST(Placement, says_what_options_cannot_be) {
 TEST(Placement, a_third_parameter_server_gets_a_third_and_nothing_else_moves) {
   const CompiledModel model = wide_and_deep();
   const Placement two = first_placement(model, {.ps = 3, .lanes = 2}, {.start_ps = 2}).value();
-  const Placement three = scaled(model, two, 3).value();
+  const Placement three = scaled(to_spread(model, two), two, 3).value();
   EXPECT_THAT(three.ps, ElementsAre(0, 1, 2));
   EXPECT_THAT(counts(three, kTable), ElementsAre(8, 8, 8));
-  for (const PartMove& move : moves_between(model, two, three)) EXPECT_EQ(move.to, 2);
+  for (const PartMove& move : moves_between(to_spread(model, two), two, three))
+    EXPECT_EQ(move.to, 2);
   for (const int task : {0, 1, 2}) EXPECT_THAT(lanes_of(three, kTable, task), ElementsAre(4, 4));
   // And back: what the third one has goes to the two, half to each.
-  const Placement back = scaled(model, three, 2).value();
+  const Placement back = scaled(to_spread(model, three), three, 2).value();
   EXPECT_THAT(counts(back, kTable), ElementsAre(12, 12, 0));
-  for (const PartMove& move : moves_between(model, three, back)) {
+  for (const PartMove& move : moves_between(to_spread(model, three), three, back)) {
     EXPECT_TRUE(move.variable != kTable || move.from == 2);
   }
 }
@@ -99,48 +101,53 @@ TEST(Placement, a_third_parameter_server_gets_a_third_and_nothing_else_moves) {
 TEST(Placement, what_changes_nothing_is_as_it_was) {
   const CompiledModel model = wide_and_deep();
   const Placement two = first_placement(model, {.ps = 2}).value();
-  EXPECT_EQ(scaled(model, two, 2).value(), two);
-  EXPECT_EQ(rebalanced(model, two, {}).value(), two);
-  EXPECT_EQ(rebalanced(model, two, {1.0, 1.02}).value(), two);
-  EXPECT_THAT(moves_between(model, two, two), IsEmpty());
+  EXPECT_EQ(scaled(to_spread(model, two), two, 2).value(), two);
+  EXPECT_EQ(rebalanced(to_spread(model, two), two, {}).value(), two);
+  EXPECT_EQ(rebalanced(to_spread(model, two), two, {1.0, 1.02}).value(), two);
+  EXPECT_THAT(moves_between(to_spread(model, two), two, two), IsEmpty());
 }
 
 TEST(Placement, a_task_that_is_drained_has_nothing) {
   const CompiledModel model = wide_and_deep();
   const Placement three = first_placement(model, {.ps = 3, .lanes = 2}).value();
-  const Placement made = drained(model, three, 1).value();
+  const Placement made = drained(to_spread(model, three), three, 1).value();
   EXPECT_THAT(made.ps, ElementsAre(0, 2));
   EXPECT_THAT(counts(made, kTable), ElementsAre(12, 0, 12));
   for (const auto& [name, tasks] : made.tasks) EXPECT_THAT(tasks, Each(testing::Ne(1))) << name;
-  for (const PartMove& move : moves_between(model, three, made)) EXPECT_EQ(move.from, 1);
+  for (const PartMove& move : moves_between(to_spread(model, three), three, made))
+    EXPECT_EQ(move.from, 1);
 }
 
 TEST(Placement, refuses_what_cannot_be_and_says_what_to_do) {
   const CompiledModel model = wide_and_deep();
   const Placement two = first_placement(model, {.ps = 3}, {.start_ps = 2}).value();
   const auto text = [](const auto& made) { return base::message_of(made.status()); };
-  EXPECT_THAT(text(scaled(model, two, 0)), HasSubstr("end its program"));
-  EXPECT_THAT(text(scaled(model, two, 4)), HasSubstr("the cluster has 3 parameter servers"));
-  EXPECT_THAT(text(drained(model, two, 2)), HasSubstr("the model is not on /job:ps/task:2"));
-  EXPECT_THAT(text(drained(model, two, 7)), HasSubstr("the cluster has no /job:ps/task:7"));
-  EXPECT_THAT(text(drained(model, two, -1)), HasSubstr("the cluster has no"));
-  EXPECT_THAT(text(drained(model, two, 0)), HasSubstr("drain another one"));
-  const Placement one = scaled(model, two, 1).value();
-  EXPECT_THAT(text(drained(model, one, 0)), HasSubstr("scale to more of them first"));
+  EXPECT_THAT(text(scaled(to_spread(model, two), two, 0)), HasSubstr("end its program"));
+  EXPECT_THAT(text(scaled(to_spread(model, two), two, 4)),
+              HasSubstr("the cluster has 3 parameter servers"));
+  EXPECT_THAT(text(drained(to_spread(model, two), two, 2)),
+              HasSubstr("the model is not on /job:ps/task:2"));
+  EXPECT_THAT(text(drained(to_spread(model, two), two, 7)),
+              HasSubstr("the cluster has no /job:ps/task:7"));
+  EXPECT_THAT(text(drained(to_spread(model, two), two, -1)), HasSubstr("the cluster has no"));
+  EXPECT_THAT(text(drained(to_spread(model, two), two, 0)), HasSubstr("drain another one"));
+  const Placement one = scaled(to_spread(model, two), two, 1).value();
+  EXPECT_THAT(text(drained(to_spread(model, one), one, 0)),
+              HasSubstr("scale to more of them first"));
 }
 
 TEST(Placement, parts_leave_the_task_that_has_more_to_do) {
   const CompiledModel model = wide_and_deep();
   const Placement two = first_placement(model, {.ps = 2, .lanes = 4}).value();
-  const Placement made = rebalanced(model, two, {3.0, 1.0}).value();
+  const Placement made = rebalanced(to_spread(model, two), two, {3.0, 1.0}).value();
   Placement none = two;
   for (auto& [name, tasks] : none.tasks) tasks.assign(tasks.size(), 2);
   double first = 0;
-  for (const PartMove& part : moves_between(model, two, none)) {
+  for (const PartMove& part : moves_between(to_spread(model, two), two, none)) {
     if (part.from == 0) first += static_cast<double>(part.bytes);
   }
   double moved = 0;
-  for (const PartMove& move : moves_between(model, two, made)) {
+  for (const PartMove& move : moves_between(to_spread(model, two), two, made)) {
     EXPECT_EQ(move.from, 0);
     moved += static_cast<double>(move.bytes);
   }
@@ -163,7 +170,8 @@ TEST(Placement, any_commands_leave_each_table_even) {
             .value();
     for (int step = 0; step < 8; ++step) {
       const int what = below(topology.ps);
-      const auto next = below(2) == 0 ? scaled(model, now, 1 + what) : drained(model, now, what);
+      const auto next = below(2) == 0 ? scaled(to_spread(model, now), now, 1 + what)
+                                      : drained(to_spread(model, now), now, what);
       if (!next.ok()) continue;
       for (const auto& [name, tasks] : next->tasks) {
         std::vector<int64_t> had(static_cast<size_t>(topology.ps));
@@ -177,10 +185,51 @@ TEST(Placement, any_commands_leave_each_table_even) {
           EXPECT_LE(std::ranges::max(used) - std::ranges::min(used), 1) << name;
         }
       }
-      for (const PartMove& move : moves_between(model, now, *next)) EXPECT_NE(move.from, move.to);
+      for (const PartMove& move : moves_between(to_spread(model, now), now, *next))
+        EXPECT_NE(move.from, move.to);
       now = *next;
     }
   }
+}
+
+TEST(Placement, of_variables_that_are_no_models_has_parts_of_tables_and_whole_ones) {
+  std::vector<HeldVariable> all = {{"t/part_0/Adagrad", 7, 0}, {"u/part_1", 5, 1}, {"v", 9, 0}};
+  for (int k = 0; k < 12; ++k) {
+    all.push_back({.name = base::part_name("t", k), .bytes = 100 + k, .task = k % 2});
+  }
+  const Spread two = spread_of(3, {1, 0, 1}, all).value();
+  EXPECT_THAT(two.placement.ps, ElementsAre(0, 1));
+  EXPECT_THAT(counts(two.placement, "t"), ElementsAre(6, 6, 0));
+  EXPECT_THAT(two.variables, SizeIs(4));
+  const Placement three = scaled(two.variables, two.placement, 3).value();
+  EXPECT_THAT(counts(three, "t"), ElementsAre(4, 4, 4));
+  int64_t parts = 0;
+  for (const PartMove& move : moves_between(two.variables, two.placement, three)) {
+    EXPECT_EQ(move.to, 2);
+    const auto is_it = [&](const HeldVariable& one) { return one.name == move.name; };
+    const auto found = std::ranges::find_if(all, is_it);
+    ASSERT_NE(found, all.end()) << move.name;
+    EXPECT_EQ(found->task, move.from);
+    EXPECT_EQ(found->bytes, move.bytes);
+    if (move.variable == "t") ++parts;
+  }
+  EXPECT_EQ(parts, 4);
+}
+
+TEST(Placement, of_variables_that_cannot_be_is_refused) {
+  const auto code = [](int ps, const std::vector<int>& used, const std::vector<HeldVariable>& all) {
+    return spread_of(ps, used, all).status().code();
+  };
+  EXPECT_EQ(code(0, {0}, {}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(1 << 30, {0}, {}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {}, {}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {2}, {}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {0}, {{"v", 1, 2}}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {0}, {{"v", -1, 0}}), StatusCode::kInvalidArgument);
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(code(2, {0}, {{"v", most, 0}, {"w", most, 0}}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {0}, {{"v", 1, 0}, {"v", 1, 1}}), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(2, {0}, {{"v", 1, 0}}), StatusCode::kOk);
 }
 
 }  // namespace

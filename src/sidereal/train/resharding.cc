@@ -4,14 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
-#include "sidereal/base/part_name.h"
 #include "sidereal/base/strings.h"
-#include "sidereal/cluster/task_name.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
@@ -19,7 +16,6 @@
 namespace sidereal::train {
 
 using service::JobCommand;
-using service::MovedVariables;
 
 namespace {
 
@@ -36,24 +32,22 @@ double seconds_of(Resharding::Clock::time_point time) {
 const char* plural(size_t count) { return count == 1 ? "" : "s"; }
 
 /// What a cluster calls a part of a variable, and the slots of it.
-std::vector<std::string> names_of(const ModelVariable& variable, int64_t part) {
-  const std::string& name = variable.name;
-  const std::string here = variable.options.is_table ? base::part_name(name, part) : name;
-  std::vector<std::string> out = {here};
-  for (const SlotVariable& slot : variable.slots)
-    out.push_back(here + slot.name.substr(name.size()));
+std::vector<std::string> names_of(const ModelVariable& variable, const std::string& part) {
+  std::vector<std::string> out = {part};
+  for (const SlotVariable& slot : variable.slots) {
+    out.push_back(part + slot.name.substr(variable.name.size()));
+  }
   return out;
 }
 
-/// Variables by the task that they go to and the one that they are on.
-using Routes = std::map<int, std::map<int, std::vector<std::string>>>;
-
-Routes routes_of(const CompiledModel& model, const std::vector<PartMove>& moves) {
-  Routes out;
+std::vector<service::VariableRoute> routes_of(const CompiledModel& model,
+                                              const std::vector<PartMove>& moves) {
+  std::vector<service::VariableRoute> out;
   for (const PartMove& move : moves) {
     const ModelVariable* const variable = model.find_variable(move.variable);
-    std::vector<std::string>& names = out[move.to][move.from];
-    for (std::string& name : names_of(*variable, move.part)) names.push_back(std::move(name));
+    for (std::string& name : names_of(*variable, move.name)) {
+      out.push_back({.name = std::move(name), .from = move.from, .to = move.to});
+    }
   }
   return out;
 }
@@ -142,15 +136,15 @@ void Resharding::begin(const JobCommand& command) {
 }
 
 Result<Placement> Resharding::plan(const JobCommand& command) {
-  const CompiledModel& model = context_.placed->model();
   const Placement& now = context_.placed->placement();
+  const std::vector<SpreadVariable> variables = to_spread(context_.placed->model(), now);
   switch (command.kind) {
     case JobCommand::Kind::kScale:
-      return scaled(model, now, command.ps);
+      return scaled(variables, now, command.ps);
     case JobCommand::Kind::kDrain:
-      return drained(model, now, command.ps);
+      return drained(variables, now, command.ps);
     case JobCommand::Kind::kRebalance:
-      return rebalanced(model, now, loads());
+      return rebalanced(variables, now, loads());
   }
   return base::invalid_argument("this command is not known here");
 }
@@ -177,9 +171,10 @@ std::vector<double> Resharding::loads() {
 
 Status Resharding::copy(Placement next) {
   PlacedModel* const placed = context_.placed;
-  ps_before_ = placed->placement().ps.size();
-  const std::vector<PartMove> moves = moves_between(placed->model(), placed->placement(), next);
+  const Placement& now = placed->placement();
+  const std::vector<PartMove> moves = moves_between(to_spread(placed->model(), now), now, next);
   const size_t ps = next.ps.size();
+  ps_before_ = now.ps.size();
   bytes_ = 0;
   parts_ = static_cast<int64_t>(moves.size());
   for (const PartMove& move : moves) bytes_ += move.bytes;
@@ -191,24 +186,11 @@ Status Resharding::copy(Placement next) {
               {"ps", ps}});
   SR_RETURN_IF_ERROR(placed->prepare(std::move(next)));
   SR_RETURN_IF_ERROR(context_.replicas->prepare());
-  const cluster::ClusterSpec& spec = placed->cluster()->spec();
   SR_ASSIGN_OR_RETURN(const std::shared_ptr<const security::Credentials> credentials,
                       security::Credentials::create(placed->cluster()->security()));
-  const auto address = [&](int task) -> Result<service::FollowedAddress> {
-    SR_ASSIGN_OR_RETURN(const std::string at, spec.task_address("ps", task));
-    return service::FollowedAddress{.task = cluster::task_name("ps", task), .address = at};
-  };
-  for (const auto& [to, sources] : routes_of(placed->model(), moves)) {
-    SR_ASSIGN_OR_RETURN(const service::FollowedAddress target, address(to));
-    std::vector<MovedVariables> from;
-    for (const auto& [task, names] : sources) {
-      SR_ASSIGN_OR_RETURN(const service::FollowedAddress source, address(task));
-      from.push_back({.from = source, .names = names});
-    }
-    SR_ASSIGN_OR_RETURN(
-        moves_.emplace_back(),
-        service::VariableMove::begin(target, placed->state_group(), from, credentials));
-  }
+  SR_ASSIGN_OR_RETURN(
+      moves_, service::VariableMoves::begin(placed->cluster()->spec(), placed->state_group(),
+                                            routes_of(placed->model(), moves), credentials));
   return {};
 }
 
@@ -218,19 +200,13 @@ bool Resharding::look_at_copies() {
     abandon(base::cancelled("it was cancelled"));
     return false;
   }
-  service::JobCommandProgress all{.bytes = 0, .bytes_all = bytes_};
-  bool are_current = true;
-  for (const std::unique_ptr<service::VariableMove>& move : moves_) {
-    const Result<service::MoveProgress> progress = move->progress();
-    if (!progress.ok()) {
-      abandon(progress.status());
-      return false;
-    }
-    all.bytes += progress->bytes;
-    are_current = are_current && progress->is_current;
+  const Result<service::MoveProgress> progress = moves_->progress();
+  if (!progress.ok()) {
+    abandon(progress.status());
+    return false;
   }
-  if (asked() != nullptr) asked()->tell(all);
-  if (!are_current || !context_.may_drain()) return false;
+  if (asked() != nullptr) asked()->tell({.bytes = progress->bytes, .bytes_all = bytes_});
+  if (!progress->is_current || !context_.may_drain()) return false;
   stage_ = Stage::kDue;
   due_ = Clock::now();
   return true;
@@ -279,14 +255,14 @@ bool Resharding::take_over() {
     abandon(base::cancelled("it was cancelled"));
     return false;
   }
-  if (const Status taken = take_all(); !taken.ok()) {
+  if (const Status taken = take(); !taken.ok()) {
     abandon(taken);
     return false;
   }
   left_ = used_now();
   taken_ = used_then();
   context_.placed->take_prepared();
-  moves_.clear();
+  moves_ = nullptr;
   stage_ = Stage::kMoved;
   ++*context_.moves;
   return true;
@@ -294,22 +270,12 @@ bool Resharding::take_over() {
 
 /// Has all targets take over, at the same time, and keep what they have. After an error none has
 /// anything.
-Status Resharding::take_all() {
-  std::vector<Status> taken(moves_.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < moves_.size(); ++i) {
-    threads.emplace_back([&, i] { taken[i] = moves_[i]->take(kTakeDeadline); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& one : taken) SR_RETURN_IF_ERROR(one);
-  for (size_t i = 0; i < moves_.size(); ++i) {
-    const Status kept = moves_[i]->commit();
-    if (kept.ok()) continue;
-    // Those before, and that one if only its answer was lost, would stay beside what is used.
-    forget(used_then(), used_now());
-    return kept;
-  }
-  return {};
+Status Resharding::take() {
+  SR_RETURN_IF_ERROR(moves_->take(kTakeDeadline));
+  Status kept = moves_->commit();
+  // What some have kept would stay beside what is used.
+  if (!kept.ok()) forget(used_then(), used_now());
+  return kept;
 }
 
 /// What names all that the model has on parameter servers, now and as it is prepared: its own, and
@@ -367,7 +333,7 @@ void Resharding::abandon(const Status& why) {
     return;
   }
   stage_ = Stage::kIdle;
-  moves_.clear();
+  moves_ = nullptr;
   context_.placed->drop_prepared();
   base::emit({}, base::Event::kMoveFailed,
              {{"job", context_.placed->job_name()},

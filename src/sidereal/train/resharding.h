@@ -12,7 +12,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/service/job_commands.h"
-#include "sidereal/service/variable_move.h"
+#include "sidereal/service/variable_moves.h"
 #include "sidereal/train/autoscale.h"
 #include "sidereal/train/placed_model.h"
 #include "sidereal/train/placement.h"
@@ -75,7 +75,7 @@ class Resharding {
   Result<Placement> plan(const service::JobCommand& command);
   Status copy(Placement next);
   bool look_at_copies();
-  Status take_all();
+  Status take();
   [[nodiscard]] std::vector<ir::Graph> used_now() const;
   [[nodiscard]] std::vector<ir::Graph> used_then() const;
   void forget(const std::vector<ir::Graph>& used, const std::vector<ir::Graph>& other);
@@ -89,8 +89,8 @@ class Resharding {
   Stage stage_ = Stage::kIdle;
   std::string command_;                    // "scale --ps 3", that is under way,
   service::JobCommands* asked_ = nullptr;  // as this one has said, which may be gone, or none.
-  std::vector<std::unique_ptr<service::VariableMove>> moves_;  // One by target.
-  int64_t bytes_ = 0;                                          // That are to move.
+  std::unique_ptr<service::VariableMoves> moves_;  // That are under way.
+  int64_t bytes_ = 0;                              // That are to move.
   int64_t parts_ = 0;
   size_t ps_before_ = 0;
   Clock::time_point began_;
