@@ -1,7 +1,9 @@
 #include "sidereal/base/part_name.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,16 +11,36 @@
 namespace sidereal::base {
 namespace {
 
-using Part = std::pair<std::string_view, int>;
+using Split = std::pair<std::string_view, int>;
 
 TEST(PartNames, say_the_table_and_the_part) {
-  EXPECT_EQ(split_part("w/part_3"), Part("w", 3));
-  EXPECT_EQ(split_part(part_name("w", 3)), Part("w", 3));
-  EXPECT_EQ(split_part("w/part_3/Adagrad"), Part("w", 3));
-  EXPECT_EQ(split_part("a/part_1/w/part_12"), Part("a/part_1/w", 12));
+  EXPECT_EQ(split_part("w/part_3"), Split("w", 3));
+  EXPECT_EQ(split_part(part_name("w", 3)), Split("w", 3));
+  EXPECT_EQ(split_part("w/part_3/Adagrad"), Split("w", 3));
+  EXPECT_EQ(split_part("a/part_1/w/part_12"), Split("a/part_1/w", 12));
+  for (const char* const none : {"w", "", "w/part_", "w/part_x", "w/part_-1", "w/part_3x",
+                                 "w/part_99999999999999", "/part_3", "w/part_3_1"}) {
+    EXPECT_EQ(split_part(none), Split(none, 0));
+  }
+}
+
+TEST(PartNames, say_what_is_behind_the_part) {
+  const auto told = [](std::string_view name) -> std::string {
+    const std::optional<Part> part = find_part(name);
+    if (!part.has_value()) return "none";
+    return fmt::format("{} {}{} {}", part->table, part->number, part->is_again ? " again" : "",
+                       part->slot);
+  };
+  EXPECT_EQ(told("w/part_3"), "w 3 ");
+  EXPECT_EQ(told("w/part_03"), "w 3 ");
+  EXPECT_EQ(told("w/part_3_1"), "w 3 again ");
+  EXPECT_EQ(told("w/part_3/Adagrad"), "w 3 /Adagrad");
+  EXPECT_EQ(told("w/part_3_1/Adagrad"), "w 3 again /Adagrad");
+  EXPECT_EQ(told("a/part_1/w/part_2147483647"), "a/part_1/w 2147483647 ");
   for (const char* const none :
-       {"w", "", "w/part_", "w/part_x", "w/part_-1", "w/part_3x", "w/part_99999999999999"}) {
-    EXPECT_EQ(split_part(none), Part(none, 0));
+       {"w/part_2147483648", "w/part_3_99999999999999", "w/part_3_", "w/part__1", "w/part_3_x",
+        "w/part_3_1x", "w/part_3_-1", "w/part_-3", "w/part_+3", "/part_3", "part_3", ""}) {
+    EXPECT_EQ(told(none), "none") << none;
   }
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "sidereal/base/part_name.h"
 #include "sidereal/metrics/staleness.h"
 
 namespace sidereal::resources {
@@ -18,19 +20,8 @@ constexpr size_t kCutsMax = 16;
 
 std::string_view table_of(std::string_view key) {
   key.remove_prefix(key.find('|') + 1);  // All of it where there is none: npos + 1 is 0.
-  constexpr std::string_view kPart = "/part_";
-  constexpr std::string_view kDigits = "0123456789";
-  const size_t part = key.rfind(kPart);
-  if (part == std::string_view::npos) return key;
-  std::string_view number = key.substr(part + kPart.size());
-  const size_t more = number.find('_');
-  const bool is_whole = more == std::string_view::npos;
-  const std::string_view again = is_whole ? "0" : number.substr(more + 1);
-  number = number.substr(0, more);
-  const bool are_numbers = !number.empty() && !again.empty() &&
-                           number.find_first_not_of(kDigits) == std::string_view::npos &&
-                           again.find_first_not_of(kDigits) == std::string_view::npos;
-  return are_numbers ? key.substr(0, part) : key;
+  const std::optional<base::Part> part = base::find_part(key);
+  return part.has_value() && part->slot.empty() ? part->table : key;
 }
 
 metrics::HistogramSnapshot Staleness::Seen::snapshot() const {

@@ -22,7 +22,8 @@
 namespace sidereal::resources {
 
 /// The name of a table that is called `key`, or of which `key` is a part: "w" of "c|w/part_3", and
-/// of "w/part_3_1", as a strategy calls it.
+/// of "w/part_3_1", as a strategy calls it. All of it but for a container is the name of
+/// anything else, as of a slot of a part.
 std::string_view table_of(std::string_view key);
 
 /// Counts the changes of a variable: how many others made between what a step read of it and what

@@ -1,14 +1,12 @@
 #include "sidereal/service/hot_rows.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
-#include "sidereal/resources/staleness.h"
+#include "sidereal/base/part_name.h"
 
 namespace sidereal::service {
 
@@ -21,15 +19,10 @@ using task::HotVariable;
 /// The table that a variable is a part of, and which; nullopt: of none.
 std::pair<std::string, std::optional<int64_t>> part_of(const std::string& name, Parts parts) {
   if (parts == Parts::kApart) return {name, std::nullopt};
-  const std::string_view table = resources::table_of(name);
-  const size_t end = static_cast<size_t>(table.data() - name.data()) + table.size();
-  if (end == name.size()) return {name, std::nullopt};
-  constexpr std::string_view kPart = "/part_";
-  int64_t part = -1;
-  // There are digits, of which a peer may have said too many.
-  std::from_chars(name.data() + end + kPart.size(), name.data() + name.size(), part);
-  if (part < 0) return {name, std::nullopt};
-  return {name.substr(0, end), part};
+  const std::optional<base::Part> part = base::find_part(name);
+  // What is pushed to a slot is not pushed to the table.
+  if (!part.has_value() || !part->slot.empty()) return {name, std::nullopt};
+  return {std::string(part->table), part->number};
 }
 
 /// A part of a table, where it is.

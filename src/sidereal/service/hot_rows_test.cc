@@ -96,6 +96,20 @@ TEST(HotTables, AreOnesOfTheirGroup) {
   EXPECT_EQ(tables[2].rows.at(0).row, 22);
 }
 
+TEST(HotTables, HaveWhatAStrategyCallsAgainAndNoSlots) {
+  const auto tasks =
+      reports({{part("w/part_0", 10, {}), part("w/part_1_1", 10, {{.row = 2, .count = 10}}),
+                part("w/part_1/Adagrad", 10, {{.row = 3, .count = 10}}),
+                part("w/part_99999999999", 10, {{.row = 4, .count = 10}})}});
+  const std::vector<HotTable> tables = hot_tables_of(tasks, 10);
+  ASSERT_EQ(tables.size(), 3U);
+  EXPECT_EQ(tables[0].table, "w/part_1/Adagrad");
+  EXPECT_EQ(tables[0].rows.at(0).row, 3);
+  EXPECT_EQ(tables[1].table, "w/part_99999999999");
+  EXPECT_EQ(tables[2].table, "w");
+  EXPECT_EQ(tables[2].rows.at(0).row, 2 * 2 + 1);
+}
+
 TEST(HotTables, TakeWhateverNumbersTasksSay) {
   const std::vector<RowCount> rows = {{.row = INT64_MAX, .count = INT64_MAX}, {.row = 1}};
   for (const std::string name : {"w/part_99999999999999999999", "w/part_2147483647", "/part_0",

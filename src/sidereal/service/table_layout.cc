@@ -3,32 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
+
+#include "sidereal/base/part_name.h"
 
 namespace sidereal::service {
 
 using tensor::DType;
 
 namespace {
-
-constexpr std::string_view kPart = "/part_";
-
-struct PartName {
-  std::string table;
-  size_t part = 0;
-};
-
-/// "emb/part_3": part 3 of emb.
-std::optional<PartName> part_name_of(std::string_view name) {
-  const size_t at = name.rfind(kPart);
-  if (at == std::string_view::npos || at == 0) return std::nullopt;
-  const std::string_view digits = name.substr(at + kPart.size());
-  PartName out{.table = std::string(name.substr(0, at))};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.part);
-  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
-  return out;
-}
 
 bool is_table(const VariableForm& variable) {
   if (variable.shape.rank() != 2) return false;
@@ -114,11 +97,14 @@ TableLayouts layouts_of(const std::map<std::string, VariableForm>& variables, Pa
   TableLayouts out;
   std::map<std::string, std::map<size_t, Part>> of_tables;
   for (const auto& [name, form] : variables) {
-    const std::optional<PartName> part = parts == Parts::kApart ? std::nullopt : part_name_of(name);
+    const std::optional<base::Part> part =
+        parts == Parts::kApart ? std::nullopt : base::find_part(name);
+    // A slot is of the rows of its part; what a strategy calls again is a table of its own.
+    const bool is_part = part.has_value() && !part->is_again && part->slot.empty();
     if (!is_table(form)) {
       out.others.insert(name);
-    } else if (part.has_value()) {
-      of_tables[part->table][part->part] = {name, form};
+    } else if (is_part) {
+      of_tables[std::string(part->table)][static_cast<size_t>(part->number)] = {name, form};
     } else {
       out.tables.emplace(name, layout_of(name, {{0, {name, form}}}, Parts::kApart, 1));
     }

@@ -55,6 +55,17 @@ TEST(TableLayoutTest, RowsAreInPartsByTurnsOrInBlocks) {
   EXPECT_THAT(places(*apart.tables.at("e/part_1")), ElementsAre("0:0"));
 }
 
+TEST(TableLayoutTest, WhatIsNamedAsNoPartIsATableOfItsOwn) {
+  std::map<std::string, VariableForm> variables = parts_of_e({1, 1});
+  const std::vector<std::string> others = {"/part_0", "e/part_0/Adagrad", "e/part_0_1",
+                                           "e/part_99999999999999999999", "e/part_x"};
+  for (const std::string& name : others) variables[name] = {DType::kFloat32, Shape{7, 2}};
+  const TableLayouts found = layouts_of(variables, Parts::kModulo);
+  EXPECT_EQ(found.tables.size(), others.size() + 1);
+  EXPECT_EQ(found.tables.at("e")->rows, 2);
+  for (const std::string& name : others) EXPECT_EQ(found.tables.at(name)->rows, 7) << name;
+}
+
 TEST(TableLayoutTest, ATableThatIsNotWholeLeavesTheOthers) {
   std::map<std::string, VariableForm> variables = parts_of_e({1, 1, 1});
   variables.erase("e/part_1");
