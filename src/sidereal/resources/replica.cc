@@ -25,6 +25,24 @@ bool is_of_parts(SectionKind kind) {
 
 }  // namespace
 
+Rows Replica::Item::rows() const {
+  Rows out = Rows::of(value);
+  if (stride != 0) out.stride = stride;
+  return out;
+}
+
+Tensor Replica::Item::get() const {
+  if (stride == 0) return value;
+  const Rows from = rows();
+  Tensor out = Tensor::empty(value.dtype(), value.shape());
+  const size_t row_bytes = static_cast<size_t>(from.width) * tensor::size_of(value.dtype());
+  for (int64_t row = 0; row < from.count; ++row) {
+    std::memcpy(out.raw() + static_cast<size_t>(row) * row_bytes, from.at + row * from.stride,
+                row_bytes);
+  }
+  return out;
+}
+
 struct Replica::Known {
   uint64_t home = 0;
   bool is_here = false;
@@ -271,20 +289,22 @@ void Replica::put(const Section& section, const Put& how, Items* items) {
       item.made = {};
       if (!made.has_value()) {
         shown(false);
-        const Rows to = Rows::of(item.value);
-        const auto row_bytes = static_cast<size_t>(to.stride);
+        const Rows to = item.rows();
+        const size_t row_bytes = static_cast<size_t>(to.width) * tensor::size_of(section.dtype);
         for (int64_t row = 0; row < to.count && row_bytes > 0; ++row) {
           put_row(to, row, section.bytes.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
         }
         return;
       }
       std::swap(item.value, *made);
+      item.stride = 0;
       item.is_going = false;
       return shown(true);
     case SectionKind::kRows: {
       if (!item.value.defined()) item.value = Tensor::zeros(section.dtype, section.shape);
+      if (!how.is_piece && !std::exchange(item.has_changed_rows, true)) may_lay_out_ = true;
       shown(is_new);
-      const Rows to = Rows::of(item.value);
+      const Rows to = item.rows();
       const size_t row_bytes =
           section.rows.empty() ? 0 : section.bytes.size() / section.rows.size();
       const char* from = section.bytes.data();
@@ -368,7 +388,7 @@ std::vector<std::string> Replica::names() const {
 
 Result<Tensor> Replica::value(std::string_view name) const {
   const Item* const item = find(name);
-  if (item != nullptr && item->table == nullptr) return item->value;
+  if (item != nullptr && item->table == nullptr) return item->get();
   return not_found("the replica has no variable '{}'", name);
 }
 

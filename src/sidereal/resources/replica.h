@@ -19,6 +19,7 @@
 #include "sidereal/resources/change_entry.h"
 #include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/push_counts.h"
+#include "sidereal/resources/snapshot.h"
 #include "sidereal/resources/table.h"
 #include "sidereal/tensor/tensor.h"
 
@@ -56,9 +57,15 @@ class Replica {
     tensor::Tensor value = {};               ///< Of a variable, or
     std::shared_ptr<Table> table = nullptr;  ///< a table.
     ChangesMade made = {};
+    int64_t stride = 0;  ///< Of `value`, as Variable::take() has it.
   };
   /// Gives away all that has a value, and has nothing any more.
   [[nodiscard]] std::vector<Taken> take_all();
+  /// For one that take_all() ends: puts a variable whose rows change into a table with its slots,
+  /// which are called as it is with "/..." behind. The first update by rows would do that on the
+  /// lane that the variable is given to, for which nothing else would be done meanwhile. False:
+  /// there is none, or none of up to `bytes_max`. Not beside look_up().
+  bool lay_out_next(size_t bytes_max);
   /// Has nothing any more, and is no lane's copy.
   void forget();
 
@@ -100,6 +107,12 @@ class Replica {
     std::shared_ptr<Table> table = nullptr;  ///< a table.
     ChangesMade made = {};
     bool is_going = false;  ///< It was gone before the snapshot had all of it, and is not shown.
+    bool has_changed_rows = false;  ///< Of a variable: since the snapshot, and not all of them.
+    int64_t stride = 0;             ///< As Taken has it.
+
+    [[nodiscard]] Rows rows() const;
+    /// The value, a copy where it is in a table.
+    [[nodiscard]] tensor::Tensor get() const;
   };
   /// By name. A name may be on several lanes, when it goes from one to another: it is the item of
   /// the highest home then.
@@ -152,6 +165,7 @@ class Replica {
   mutable std::mutex shown_mutex_;
   mutable std::array<std::mutex, kRowLocks> row_locks_;  // Taken after no other one.
   std::map<int, Lane> lanes_;
+  bool may_lay_out_ = false;  // Rows of a variable have changed for the first time.
   std::atomic<uint64_t> version_ = 0;
 };
 

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "sidereal/resources/replica.h"
+#include "sidereal/resources/row_layout.h"
 #include "sidereal/resources/snapshot.h"
 
 namespace sidereal::resources {
@@ -30,10 +34,52 @@ std::vector<Replica::Taken> Replica::take_all() {
   }
   // What is shown was found; its memory becomes that of what takes it.
   for (Taken& taken : out) {
-    taken.value = std::move(lanes_.at(taken.lane).shown.items.find(taken.name)->second.value);
+    Item& item = lanes_.at(taken.lane).shown.items.find(taken.name)->second;
+    taken.value = std::move(item.value);
+    taken.stride = item.stride;
   }
   forget();
   return out;
+}
+
+bool Replica::lay_out_next(size_t bytes_max) {
+  if (!may_lay_out_) return false;
+  bool has_larger = false;
+  const auto takes_part = [](const Item& item) {
+    return item.has_changed_rows && item.stride == 0 && item.value.defined() && !item.is_going;
+  };
+  for (auto& [number, lane] : lanes_) {
+    Items& items = lane.shown.items;
+    for (auto& [name, weights] : items) {
+      if (!takes_part(weights)) continue;
+      std::vector<Item*> group = {&weights};
+      const std::string slots = name + "/";
+      for (auto it = items.lower_bound(slots); it != items.end(); ++it) {
+        if (!it->first.starts_with(slots)) break;
+        if (takes_part(it->second)) group.push_back(&it->second);
+      }
+      std::vector<Tensor*> values;
+      size_t bytes = 0;
+      for (Item* const item : group) {
+        values.push_back(&item->value);
+        bytes += item->value.nbytes();
+      }
+      if (bytes > bytes_max) {
+        has_larger = true;
+        continue;
+      }
+      std::optional<RowLayout> layout = RowLayout::plan(values);
+      if (!layout.has_value()) continue;
+      layout->move(0, layout->rows());
+      layout->finish();
+      for (Item* const item : group) {
+        if (layout->takes(&item->value)) item->stride = layout->stride();
+      }
+      return true;
+    }
+  }
+  may_lay_out_ = has_larger;
+  return false;
 }
 
 void ReplicaPieces::begin_lane() {
@@ -73,7 +119,7 @@ std::optional<std::string> ReplicaPieces::next(size_t bytes_max) {
 bool ReplicaPieces::add(const std::string& name, const Replica::Item& item, size_t bytes_max,
                         EntryWriter* to) {
   if (item.table != nullptr) return add_keys(name, item, bytes_max, to);
-  const Tensor& value = item.value;
+  const Tensor value = item.get();
   const bool has_rows =
       value.dtype() != DType::kString && value.shape().rank() > 0 && value.nbytes() > bytes_max;
   if (row_ == 0 && !has_rows) {
@@ -88,7 +134,7 @@ bool ReplicaPieces::add(const std::string& name, const Replica::Item& item, size
 
 bool ReplicaPieces::add_rows(const std::string& name, const Replica::Item& item, size_t bytes_max,
                              EntryWriter* to) {
-  const Rows from = Rows::of(item.value);
+  const Rows from = item.rows();
   const size_t row_bytes = item.value.nbytes() / static_cast<size_t>(from.count);
   const int64_t some = std::clamp<int64_t>(
       static_cast<int64_t>(bytes_max / std::max<size_t>(row_bytes, 1)), 1, from.count - row_);

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "sidereal/resources/variable.h"
+
 namespace sidereal::resources {
 namespace {
 
@@ -349,6 +351,99 @@ TEST_F(ReplicaTest, GoesToAnotherOneInPieces) {
     EXPECT_TRUE(std::ranges::any_of(
         taken, [](const auto& one) { return one.name == "moved" && one.lane == 1; }));
     EXPECT_TRUE(other.names().empty());
+  }
+}
+
+/// A replica of "w", its slot "w/m" and "dense" with its slot, which all have `rows` rows, after
+/// rows of the first two have changed.
+class ReplicasOfTables : public ReplicaTest {
+ protected:
+  static constexpr int64_t kRows = 1000;
+  ReplicasOfTables() {
+    EntryWriter first = piece(0, 5, true);
+    for (const char* const name : {"dense", "dense/m", "w", "w/m"}) {
+      first.put_value(name, 1, ones(kRows));
+    }
+    EXPECT_TRUE(apply(std::move(first)).ok());
+  }
+  Status change_row(int64_t row, float value, uint64_t from) {
+    EntryWriter to = changes(from);
+    const std::vector<int64_t> rows = {row};
+    for (const char* const name : {"w", "w/m"}) {
+      const Tensor now = Tensor::of<float>(Shape{1, 2}, {value, -value});
+      to.put_rows(name, 1, DType::kFloat32, Shape{kRows, 2}, rows,
+                  [&](size_t) { return now.raw(); });
+    }
+    return apply(std::move(to));
+  }
+  void expect_row(const std::string& name, int64_t row, std::vector<float> want) {
+    const Tensor all = *replica_.value(name);
+    const auto at = all.data<const float>().subspan(static_cast<size_t>(row) * 2, 2);
+    EXPECT_EQ(std::vector<float>(at.begin(), at.end()), want) << name;
+  }
+};
+
+TEST_F(ReplicasOfTables, lay_out_what_changes_by_rows_before_it_is_given_away) {
+  EXPECT_FALSE(replica_.lay_out_next(kMany)) << "it is not known what they are";
+  ASSERT_TRUE(change_row(7, 3, 5).ok());
+  EXPECT_FALSE(replica_.lay_out_next(1000)) << "it is larger";
+  EXPECT_TRUE(replica_.lay_out_next(kMany));
+  EXPECT_FALSE(replica_.lay_out_next(kMany));
+  // It goes on.
+  ASSERT_TRUE(change_row(999, 4, 6).ok());
+  for (const char* const name : {"w", "w/m"}) {
+    expect_row(name, 7, {3, -3});
+    expect_row(name, 8, {1, 1});
+    expect_row(name, 999, {4, -4});
+  }
+  // Another value of the same shape goes where the rows are.
+  EntryWriter all = changes(7);
+  all.put_value("w", 1, Tensor::zeros(DType::kFloat32, Shape{kRows, 2}));
+  ASSERT_TRUE(apply(std::move(all)).ok());
+  expect_row("w", 999, {0, 0});
+  expect_row("w/m", 999, {4, -4});
+  for (Replica::Taken& one : replica_.take_all()) {
+    const bool is_table = one.name.starts_with("w");
+    EXPECT_EQ(one.stride, is_table ? 4 * static_cast<int64_t>(sizeof(float)) : 0) << one.name;
+    const auto variable = *Variable::make({.name = one.name});
+    ASSERT_TRUE(variable->take(std::move(one.value), one.stride).ok());
+    EXPECT_TRUE(variable
+                    ->look([&](const Variable::Value& value) -> Status {
+                      EXPECT_EQ(value.is_in_table(), is_table) << one.name;
+                      return {};
+                    })
+                    .ok());
+    const Tensor value = *variable->read();
+    EXPECT_EQ(value.shape(), (Shape{kRows, 2}));
+    EXPECT_EQ(value.data<const float>()[2 * 7], one.name == "w/m" ? 3 : is_table ? 0 : 1);
+  }
+}
+
+TEST_F(ReplicasOfTables, that_lie_in_tables_are_read_in_pieces) {
+  ASSERT_TRUE(change_row(7, 3, 5).ok());
+  ASSERT_TRUE(replica_.lay_out_next(kMany));
+  for (const size_t bytes_max : {size_t{1} << 10, size_t{1} << 20}) {
+    Replica other(kMany);
+    ReplicaPieces pieces(&replica_);
+    while (const std::optional<std::string> one = pieces.next(bytes_max)) {
+      ASSERT_TRUE(other.apply(*one).ok());
+    }
+    const auto w = other.value("w/m")->data<const float>();
+    EXPECT_EQ(std::vector<float>(w.begin() + 12, w.begin() + 18),
+              (std::vector<float>{1, 1, 3, -3, 1, 1}));
+  }
+}
+
+TEST_F(ReplicasOfTables, of_another_shape_are_in_a_table_no_more) {
+  ASSERT_TRUE(change_row(7, 3, 5).ok());
+  ASSERT_TRUE(replica_.lay_out_next(kMany));
+  EntryWriter all = changes(6);
+  all.put_value("w", 1, ones(2));
+  ASSERT_TRUE(apply(std::move(all)).ok());
+  expect_row("w", 1, {1, 1});
+  expect_row("w/m", 7, {3, -3});
+  for (const Replica::Taken& one : replica_.take_all()) {
+    EXPECT_EQ(one.stride != 0, one.name == "w/m");
   }
 }
 

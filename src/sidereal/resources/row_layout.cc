@@ -28,46 +28,74 @@ constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
 
 }  // namespace
 
+bool RowLayout::fits(const Tensor& value) const {
+  return value.dtype() == DType::kFloat32 && value.shape().rank() > 0 &&
+         value.shape().dim(0) == rows_;
+}
+
+void RowLayout::add(Tensor* value, Variable::Value* of) {
+  const int64_t bytes = Rows::of(*value).width * kFloat;
+  columns_.push_back({.value = value,
+                      .of = of,
+                      .bytes = bytes,
+                      .offset = width_,
+                      .is_sole = value->buffer()->has_one_holder()});
+  width_ += bytes;
+}
+
+/// False: it is no table, or there is no memory.
+bool RowLayout::allocate() {
+  if (columns_.size() < 2) return false;
+  stride_ = row_stride(width_ / kFloat) * kFloat;
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(rows_, stride_, &bytes)) return false;
+  std::vector<Buffer*> moved;
+  for (const Column& column : columns_) {
+    if (column.is_sole) moved.push_back(column.value->buffer().get());
+  }
+  memory_ = Buffer::try_allocate_instead_of(moved, static_cast<size_t>(bytes));
+  return memory_ != nullptr;
+}
+
 std::optional<RowLayout> RowLayout::plan(std::span<Variable::Value* const> values) {
   Variable::Value& weights = *values[0];
   if (weights.has_layout_) return {};
   weights.has_layout_ = true;
   if (weights.now_.nbytes() <= kSmallBytes) return {};
-  RowLayout out;
-  out.rows_ = weights.rows().count;
-  int64_t width = 0;
+  RowLayout out(weights.now_);
   for (Variable::Value* const value : values) {
-    const bool takes_part = value->dtype() == DType::kFloat32 && !value->is_in_table() &&
-                            value->shape().rank() > 0 && value->shape().dim(0) == out.rows_ &&
+    const bool takes_part = out.fits(value->now_) && !value->is_in_table() &&
                             (value == &weights || !value->has_layout_);
-    if (!takes_part) {
-      if (value == &weights) return {};
-      continue;
+    if (takes_part) {
+      out.add(&value->now_, value);
+    } else if (value == &weights) {
+      return {};
     }
-    const Rows rows = value->rows();
-    out.columns_.push_back({.value = value,
-                            .bytes = rows.width * kFloat,
-                            .offset = width * kFloat,
-                            .is_sole = value->now_.buffer()->has_one_holder()});
-    width += rows.width;
   }
-  if (out.columns_.size() < 2) return {};
-  out.stride_ = row_stride(width) * kFloat;
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(out.rows_, out.stride_, &bytes)) return {};
-  std::vector<Buffer*> moved;
-  for (const Column& column : out.columns_) {
-    if (column.is_sole) moved.push_back(column.value->now_.buffer().get());
-  }
-  out.memory_ = Buffer::try_allocate_instead_of(moved, static_cast<size_t>(bytes));
-  if (out.memory_ == nullptr) return {};
+  if (!out.allocate()) return {};
   return out;
+}
+
+std::optional<RowLayout> RowLayout::plan(std::span<Tensor* const> values) {
+  const Tensor& weights = *values[0];
+  if (weights.nbytes() <= kSmallBytes) return {};
+  RowLayout out(weights);
+  if (!out.fits(weights)) return {};
+  for (Tensor* const value : values) {
+    if (out.fits(*value)) out.add(value, nullptr);
+  }
+  if (!out.allocate()) return {};
+  return out;
+}
+
+bool RowLayout::takes(const Tensor* value) const {
+  return std::ranges::any_of(columns_, [value](const Column& one) { return one.value == value; });
 }
 
 void RowLayout::move(int64_t begin, int64_t end) const {
   const int64_t piece = std::max<int64_t>(kPieceBytes / stride_, 1);
   for (const Column& column : columns_) {
-    const Tensor& value = column.value->now_;
+    const Tensor& value = *column.value;
     const int64_t first = value.raw() - value.buffer()->data();
     auto released = static_cast<size_t>(first + begin * column.bytes);
     for (int64_t from = begin; from < end; from += piece) {
@@ -84,12 +112,12 @@ void RowLayout::move(int64_t begin, int64_t end) const {
 
 void RowLayout::finish() {
   for (const Column& column : columns_) {
-    Variable::Value& value = *column.value;
-    value.now_ =
-        Tensor(DType::kFloat32, value.now_.shape(), memory_, static_cast<size_t>(column.offset));
-    value.spare_ = Tensor();
-    value.stride_ = stride_;
-    value.has_layout_ = true;
+    Tensor& value = *column.value;
+    value = Tensor(DType::kFloat32, value.shape(), memory_, static_cast<size_t>(column.offset));
+    if (column.of == nullptr) continue;
+    column.of->spare_ = Tensor();
+    column.of->stride_ = stride_;
+    column.of->has_layout_ = true;
   }
 }
 

@@ -25,10 +25,15 @@ class RowLayout {
   /// in a table, fits into a few cache lines anyway, or there is no memory: it is left then as it
   /// is, for good.
   static std::optional<RowLayout> plan(std::span<Variable::Value* const> values);
+  /// The same of values that no variable has yet, and that are in no table. With finish() they are
+  /// as Variable::take() has them with stride(); those that were left out stay as they are.
+  static std::optional<RowLayout> plan(std::span<tensor::Tensor* const> values);
 
   [[nodiscard]] int64_t rows() const { return rows_; }
   /// Bytes from one row of the table to the next.
   [[nodiscard]] int64_t stride() const { return stride_; }
+  /// Whether it takes a value of plan().
+  [[nodiscard]] bool takes(const tensor::Tensor* value) const;
 
   /// Copies rows [begin, end) of all to the table.
   void move(int64_t begin, int64_t end) const;
@@ -37,15 +42,21 @@ class RowLayout {
 
  private:
   struct Column {
-    Variable::Value* value;
-    int64_t bytes;   ///< Of a row.
-    int64_t offset;  ///< In a row of the table.
-    bool is_sole;    ///< Its memory is nobody else's.
+    tensor::Tensor* value;
+    Variable::Value* of;  ///< nullptr: no variable's.
+    int64_t bytes;        ///< Of a row.
+    int64_t offset;       ///< In a row of the table.
+    bool is_sole;         ///< Its memory is nobody else's.
   };
-  RowLayout() = default;
+  /// Of weights of these rows.
+  explicit RowLayout(const tensor::Tensor& weights) : rows_(Rows::of(weights).count) {}
+  void add(tensor::Tensor* value, Variable::Value* of);
+  [[nodiscard]] bool fits(const tensor::Tensor& value) const;
+  bool allocate();
 
   std::vector<Column> columns_;
   int64_t rows_ = 0;
+  int64_t width_ = 0;  // In bytes, of all columns.
   int64_t stride_ = 0;
   tensor::Buffer::Ptr memory_;
 };

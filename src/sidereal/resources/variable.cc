@@ -188,12 +188,14 @@ Status Variable::assign(const Tensor& value, bool checks_shape,
   return {};
 }
 
-void Variable::renew_with(Tensor value) {
+void Variable::renew_with(Tensor value, int64_t stride) {
   value_.all_will_change();
   std::unique_ptr<ValueWatch> watch = std::move(value_.watch_);
   value_ = {};
   value_.watch_ = std::move(watch);
   value_.now_ = std::move(value);
+  value_.stride_ = stride;
+  value_.has_layout_ = stride != 0;
   bytes_.store(static_cast<int64_t>(value_.now_.nbytes()), std::memory_order_relaxed);
   if (log() != nullptr) return value_.watch_->log_all();
   if (owner_ == nullptr) return;
@@ -216,12 +218,16 @@ void Variable::note_made(const ClosureKey& closure, uint64_t change) {
   if (value_.watch_ != nullptr) value_.watch_->log_made({closure, change});
 }
 
-Status Variable::take(Tensor value) {
+Status Variable::take(Tensor value, int64_t stride) {
+  const bool is_own = value.dtype() == def_.dtype && fits(def_.shape, value.shape());
+  if (is_own && stride != 0) {
+    const auto held = lock();
+    renew_with(std::move(value), stride);
+    return {};
+  }
   {
     const auto held = lock();
-    const bool moves = value.dtype() == def_.dtype && fits(def_.shape, value.shape()) &&
-                       !value_.is_in_table() && is_only_holder(value);
-    if (moves) {
+    if (is_own && !value_.is_in_table() && is_only_holder(value)) {
       renew_with(std::move(value));
       return {};
     }

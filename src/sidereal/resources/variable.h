@@ -112,8 +112,9 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
       absl::FunctionRef<void(const Value&)> then = [](const Value&) {});
 
   /// As assign() of a value of its own shape; takes the memory of `value` over where nobody else
-  /// holds it.
-  Status take(tensor::Tensor value);
+  /// holds it. `stride`: bytes from row to row of the table that `value` has columns of, as
+  /// RowLayout puts it there, and it stays there; 0: it is in none.
+  Status take(tensor::Tensor value, int64_t stride = 0);
 
   /// What the variable is now, to be read while it changes: all of it, or, of one of whose
   /// snapshots one said `cut` as one of `bases` does, the rows that have changed since. `cut`: not
@@ -155,7 +156,7 @@ class Variable final : public Resource, public std::enable_shared_from_this<Vari
   /// Where its changes are noted; nullptr: nowhere.
   void log_to(std::shared_ptr<ChangeLog> log, size_t source);
   [[nodiscard]] const ChangeLog* log() const;
-  void renew_with(tensor::Tensor value);
+  void renew_with(tensor::Tensor value, int64_t stride = 0);
 
   const VariableDef def_;
   const std::shared_ptr<Owner> owner_;

@@ -97,6 +97,10 @@ size_t Follower::bytes() const {
   return out;
 }
 
+void Follower::lay_out(size_t bytes_max) {
+  for (const auto& task : tasks_) task->lay_out(bytes_max);
+}
+
 std::vector<Replica::Taken> Follower::take_all() {
   std::vector<Replica::Taken> out;
   for (const auto& task : tasks_) {

@@ -129,6 +129,10 @@ class Follower {
 
   /// Bytes of all values that are here, or arriving.
   [[nodiscard]] size_t bytes() const;
+  /// Before take_all(), and again and again while it follows, when what comes waits for it: puts
+  /// variables whose rows change into tables with their slots, those of up to `bytes_max`, so that
+  /// lanes that are given them need not. Not beside look_up().
+  void lay_out(size_t bytes_max);
   /// After stop(): gives away all that is here.
   [[nodiscard]] std::vector<resources::Replica::Taken> take_all();
   /// Groups of sessions that the first task says it has, of one that follows what sessions share.

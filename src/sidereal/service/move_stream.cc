@@ -1,6 +1,7 @@
 #include "sidereal/service/internal/move_stream.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <future>
 #include <utility>
 
@@ -28,6 +29,8 @@ constexpr milliseconds kTell{50};
 /// From one cut to the next: the last one is waited for while nothing is trained.
 constexpr milliseconds kCut{2};
 constexpr milliseconds kTakeMax{600'000};
+/// Of variables that are put into a table while their stream waits, about a second.
+constexpr size_t kLayOutBytesMax = size_t{1} << 30;
 
 /// What a follower of a move comes back from by itself.
 bool goes_on(const Status& status) {
@@ -139,6 +142,7 @@ Status MoveStream::copy() {
     bool is_current = true;
     size_t bytes = 0;
     for (const Source& source : sources_) {
+      source.follower->lay_out(kLayOutBytesMax);
       const FollowedTask now = source.follower->tasks().front();
       if (!goes_on(now.status)) return now.status;
       is_current = is_current && now.is_whole;
@@ -165,6 +169,7 @@ Status MoveStream::take_all(milliseconds limit) {
   }
   for (const Source& source : sources_) {
     source.follower->stop();
+    source.follower->lay_out(SIZE_MAX);
     SR_RETURN_IF_ERROR(intake_->add(source.task, source.names, source.follower->take_all()));
   }
   return adopt();

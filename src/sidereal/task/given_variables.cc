@@ -35,7 +35,7 @@ Result<Adopted> TaskPrograms::make(Container* container,
         made.emplace_back(one.name, mine);
         // Its log, if there is one, hears of the value with what belongs to it.
         *variable->changes_made() = std::move(one.made);
-        SR_RETURN_IF_ERROR(variable->take(std::move(one.value)));
+        SR_RETURN_IF_ERROR(variable->take(std::move(one.value), one.stride));
       }
     }
     if (there == mine) return {};

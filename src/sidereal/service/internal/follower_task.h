@@ -57,6 +57,14 @@ class Follower::Task : public std::enable_shared_from_this<Task> {
     const std::lock_guard lock(mutex_);
     return copy_.replica().bytes();
   }
+  /// See Replica::lay_out_next(). What comes meanwhile waits for one table at most.
+  void lay_out(size_t bytes_max) {
+    bool goes_on = true;
+    while (goes_on) {
+      const std::lock_guard lock(mutex_);
+      goes_on = copy_.replica().lay_out_next(bytes_max);
+    }
+  }
   [[nodiscard]] std::vector<resources::Replica::Taken> take_all() {
     const std::lock_guard lock(mutex_);
     return copy_.replica().take_all();
