@@ -19,11 +19,6 @@ constexpr int64_t kLook = 2 * kMillisecond;
 /// What is asked of one source, once.
 constexpr uint64_t kMark = 1;
 
-/// What a follower of a move comes back from by itself.
-bool goes_on(const Status& status) {
-  return status.ok() || status.code() == StatusCode::kOutOfRange;
-}
-
 }  // namespace
 
 MoveIn::MoveIn(const MoveContext& context, MoveCluster* cluster, int to, Sources sources, Say say)
@@ -69,7 +64,8 @@ void MoveIn::look() {
   if (is_taking_) return;
   bool is_current = true;
   for (const auto& one : copies_) {
-    if (!goes_on(one->copy().status())) return end(one->copy().status());
+    const Status& status = one->copy().status();
+    if (!task::VariableIntake::is_coming(status)) return end(status);
     is_current = is_current && one->copy().is_whole();
   }
   if (said_.is_current != is_current) {
@@ -90,6 +86,10 @@ void MoveIn::look_whether_here(uint64_t mark, int64_t deadline) {
   if (has_gone_) return end(base::cancelled("the move was given up"));
   const auto is_here = [mark](const auto& one) { return one->copy().is_here(mark); };
   if (std::ranges::all_of(copies_, is_here)) return adopt();
+  for (const auto& one : copies_) {
+    const Status& status = one->copy().status();
+    if (!is_here(one) && !task::VariableIntake::is_coming(status)) return end(status);
+  }
   if (context_.world->now() < deadline) {
     return later(kLook, [this, mark, deadline] { look_whether_here(mark, deadline); });
   }

@@ -1,6 +1,7 @@
 #include "sidereal/service/variable_move.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,6 +13,8 @@
 
 #include "sidereal/app/testing/model.h"
 #include "sidereal/app/testing/processes.h"
+#include "sidereal/resources/change_entry.h"
+#include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/status_client.h"
 
 // Variables that go from one task to another while sessions use them.
@@ -355,6 +358,70 @@ TEST_P(VariableMoves, fail_with_a_task_that_they_are_from) {
   const Status status = move->take(kPatience);
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(base::message_of(status), HasSubstr("task:1"));
+}
+
+/// A task that has part 0, and dies as it is asked for the rest of it.
+class DyingGiver final : public session::v1::Worker::Service {
+ public:
+  DyingGiver() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~DyingGiver() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  DyingGiver(const DyingGiver&) = delete;
+  DyingGiver& operator=(const DyingGiver&) = delete;
+
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  using Stream = grpc::ServerReaderWriter<session::v1::FollowReply, session::v1::FollowRequest>;
+
+  grpc::Status FollowChanges(grpc::ServerContext* /*context*/, Stream* stream) override {
+    session::v1::FollowRequest request;
+    while (!is_dead_ && stream->Read(&request)) {
+      if (request.has_head()) give(stream);
+      if (request.mark() > 0) is_dead_ = true;
+    }
+    return {grpc::StatusCode::UNAVAILABLE, "it has died"};
+  }
+  static void give(Stream* stream) {
+    session::v1::FollowReply reply;
+    reply.mutable_begun()->set_lanes(1);
+    reply.mutable_begun()->set_incarnation(1);
+    reply.mutable_begun()->set_life(1);
+    stream->Write(reply);
+    resources::EntryWriter all(
+        {.kind = resources::EntryKind::kLastPiece, .to = {.incarnation = 1, .cut = 1}});
+    all.put_value(part(0), 1, tensor::Tensor::zeros(DType::kFloat32, Shape{kRows, kDim}));
+    reply.Clear();
+    reply.set_entry(std::move(all).finish());
+    reply.set_end(1);
+    stream->Write(reply);
+  }
+
+  std::atomic<bool> is_dead_ = false;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_P(VariableMoves, fail_at_once_when_a_task_dies_while_what_is_left_is_taken) {
+  DyingGiver giver;
+  auto credentials = security::Credentials::create(cluster_.options().security);
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  auto move = VariableMove::begin(
+      address_of(2), kGroup,
+      {{.from = {.task = task_name_of(1), .address = giver.address()}, .names = {part(0)}}},
+      *credentials);
+  ASSERT_TRUE(move.ok()) << move.status();
+  ASSERT_EQ(wait_until_current(move->get()), Status());
+  const Stopwatch watch;
+  const Status status = (*move)->take(kPatience);
+  EXPECT_LT(watch.seconds(), 30) << "all the time there was";
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  EXPECT_THAT(base::message_of(status), HasSubstr(task_name_of(1)));
+  EXPECT_TRUE(eventually([&] { return resources(2) == 0; }, 60));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <future>
+#include <span>
 #include <utility>
 
 #include "sidereal/cluster/task_name.h"
@@ -31,11 +32,6 @@ constexpr milliseconds kCut{2};
 constexpr milliseconds kTakeMax{600'000};
 /// Of variables that are put into a table while their stream waits, about a second.
 constexpr size_t kLayOutBytesMax = size_t{1} << 30;
-
-/// What a follower of a move comes back from by itself.
-bool goes_on(const Status& status) {
-  return status.ok() || status.code() == StatusCode::kOutOfRange;
-}
 
 }  // namespace
 
@@ -144,7 +140,7 @@ Status MoveStream::copy() {
     for (const Source& source : sources_) {
       source.follower->lay_out(kLayOutBytesMax);
       const FollowedTask now = source.follower->tasks().front();
-      if (!goes_on(now.status)) return now.status;
+      if (!task::VariableIntake::is_coming(now.status)) return now.status;
       is_current = is_current && now.is_whole;
       bytes += source.follower->bytes();
     }
@@ -162,10 +158,18 @@ Status MoveStream::copy() {
 
 Status MoveStream::take_all(milliseconds limit) {
   const steady_clock::time_point deadline = steady_clock::now() + limit;
-  for (const Source& source : sources_) {
+  for (size_t i = 0; i < sources_.size(); ++i) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
-    SR_RETURN_IF_ERROR(source.follower->wait_until_current(std::max(left, milliseconds(0)),
-                                                           [this] { return has_gone_.load(); }));
+    // Training stands still: a task that is gone is not waited for, nor are the others then.
+    Status lost;
+    const auto is_over = [&] {
+      lost = first_lost(i);
+      return has_gone_ || !lost.ok();
+    };
+    const Status here =
+        sources_[i].follower->wait_until_current(std::max(left, milliseconds(0)), is_over);
+    SR_RETURN_IF_ERROR(lost);
+    SR_RETURN_IF_ERROR(here);
   }
   for (const Source& source : sources_) {
     source.follower->stop();
@@ -173,6 +177,15 @@ Status MoveStream::take_all(milliseconds limit) {
     SR_RETURN_IF_ERROR(intake_->add(source.task, source.names, source.follower->take_all()));
   }
   return adopt();
+}
+
+/// Of the sources from number `from` on, one that is gone before all of it is here.
+Status MoveStream::first_lost(size_t from) const {
+  for (const Source& source : std::span(sources_).subspan(from)) {
+    Status status = source.follower->tasks().front().status;
+    if (!task::VariableIntake::is_coming(status)) return status;
+  }
+  return {};
 }
 
 Status MoveStream::adopt() {

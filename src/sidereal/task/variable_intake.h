@@ -25,6 +25,12 @@ class VariableIntake {
 
   /// The group is there from here on. Errors: those of Task::keep_group(); end() is not called.
   Status begin() { return task_->keep_group(state_group_); }
+  /// Whether a copy of which this is the status is still coming: else its task is gone, and so is
+  /// what is left of the variables there. Until a copy is here, it is to be asked.
+  static bool is_coming(const Status& of_copy) {
+    // One comes back by itself from what is missing in a log.
+    return of_copy.ok() || of_copy.code() == StatusCode::kOutOfRange;
+  }
   /// What `from` has of `names`, and nothing changes there any more. kNotFound when not all of them
   /// are among `values`.
   Status add(const std::string& from, resources::WantedNames names,

@@ -61,6 +61,7 @@ class MoveStream final : public ServerStream<session::v1::MoveRequest, session::
   Status move();
   Status copy();
   Status take_all(std::chrono::milliseconds limit);
+  [[nodiscard]] Status first_lost(size_t from) const;
   Status adopt();
   Status wait_for_commit();
 
