@@ -112,19 +112,21 @@ Result<std::unique_ptr<Kernel>> assign(const BindContext& bind) {
 }
 
 /// A kernel that changes the variable of input 0, or those of its rows that input 1 says, by
-/// `change(value, context)`, and gives the new value out.
+/// `change(value, context, &rows)`, and gives the new value out. `rows`: for the numbers of those
+/// rows.
 template <class F>
 KernelFactory changing(bool of_rows, F change) {
   return [change, of_rows](const BindContext& bind) -> Result<std::unique_ptr<Kernel>> {
     SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
-    return make_kernel([manager, change, of_rows, give = GivenOut(bind),
-                        known = KnownVariable()](KernelContext& c) mutable -> Status {
+    return make_kernel([manager, change, of_rows, give = GivenOut(bind), known = KnownVariable(),
+                        rows = std::vector<int64_t>()](KernelContext& c) mutable -> Status {
       SR_ASSIGN_OR_RETURN(Variable* const found, known.of_input(c, 0, *manager));
       return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
-        SR_RETURN_IF_ERROR(change(values[0], c));
+        SR_RETURN_IF_ERROR(change(values[0], c, &rows));
         if (found->owner() != nullptr) {
           found->staleness()->note_assignment(resources::step_of(c.step_id(), c.pusher()), of_rows,
-                                              of_rows ? c.input(1).num_elements() : 0);
+                                              static_cast<int64_t>(rows.size()));
+          found->hot_rows()->pushes.note(rows);
         }
         return give(c, *values[0]);
       });
@@ -133,7 +135,7 @@ KernelFactory changing(bool of_rows, F change) {
 }
 
 KernelFactory assign_sum(kernels::BinaryOp op) {
-  return changing(false, [op](Variable::Value* value, KernelContext& c) -> Status {
+  return changing(false, [op](Variable::Value* value, KernelContext& c, auto* /*rows*/) -> Status {
     const Tensor& x = c.input(1);
     if (x.dtype() != value->dtype() || !(x.shape() == value->shape())) {
       return invalid_argument("{} for a variable that is {}: they must have one dtype and shape",
@@ -163,14 +165,13 @@ KernelFactory assign_sum(kernels::BinaryOp op) {
 }
 
 KernelFactory scatter(Scatter how) {
-  return changing(true,
-                  [rows = std::vector<int64_t>(), how](Variable::Value* value,
-                                                       KernelContext& c) mutable -> Status {
-                    const ir::TensorSpec spec = {value->dtype(), value->shape()};
-                    SR_RETURN_IF_ERROR(rows_of(spec, c.input(1), c.input(2), &rows));
-                    if (rows.empty()) return {};
-                    return scatter_rows(how, rows, c.input(2), value->own(rows));
-                  });
+  return changing(
+      true, [how](Variable::Value* value, KernelContext& c, std::vector<int64_t>* rows) -> Status {
+        const ir::TensorSpec spec = {value->dtype(), value->shape()};
+        SR_RETURN_IF_ERROR(rows_of(spec, c.input(1), c.input(2), rows));
+        if (rows->empty()) return {};
+        return scatter_rows(how, *rows, c.input(2), value->own(*rows));
+      });
 }
 
 // --- Rows.

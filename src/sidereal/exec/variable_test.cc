@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+
 #include "sidereal/exec/testing/variable_ops.h"
 
 /// Ops on variables by their handles.
@@ -34,6 +37,44 @@ TEST_F(VariableOps, change_the_value_and_give_it_out) {
             (std::vector<float>{0, 2}));
   EXPECT_EQ(values(*run("VariableScatterUpdate", {handle, rows, floats({7, 8})})),
             (std::vector<float>{0, 8}));
+}
+
+/// One lane, that of the test.
+class OneLane final : public resources::Lanes {
+ public:
+  bool post(int /*lane*/, std::function<void()> fn) override {
+    fn();
+    return true;
+  }
+};
+
+TEST_F(VariableOps, count_the_rows_that_are_scattered_as_pushed) {
+  OneLane lanes;
+  const std::string key = *resources::key_of("", "t");
+  const auto table = *manager_.find_or_create<resources::Variable>(key, [&] {
+    return *resources::Variable::make({.name = key}, std::make_shared<resources::Owner>(&lanes, 0));
+  });
+  ASSERT_TRUE(table->assign(Tensor::zeros(DType::kFloat32, Shape{9})).ok());
+  const Tensor handle = Tensor::strings(Shape(), std::vector<std::string>{key});
+  const auto begun = std::chrono::system_clock::now();
+  const auto push = [&](const std::string& op, int64_t row) {
+    return run(op, {handle, Tensor::of<int64_t>(Shape{2}, {row, 3}), floats({1, 1})}).status();
+  };
+  for (int i = 0; i < 40; ++i) {
+    for (const char* const op :
+         {"VariableScatterAdd", "VariableScatterSub", "VariableScatterUpdate"}) {
+      ASSERT_EQ(push(op, 7), Status());
+      EXPECT_FALSE(push(op, 9).ok()) << "there is no such row";
+    }
+    ASSERT_TRUE(run("VariableAssignAdd", {handle, Tensor::zeros(DType::kFloat32, Shape{9})}).ok());
+  }
+  const resources::RowCounts counts = table->hot_rows()->pushes.read(10, begun);
+  // A minute may have ended meanwhile.
+  EXPECT_GE(counts.total, 120);
+  EXPECT_LE(counts.total, 240);
+  ASSERT_EQ(counts.rows.size(), 2U);
+  EXPECT_EQ(counts.rows[0].row + counts.rows[1].row, 7 + 3);
+  EXPECT_EQ(table->hot_rows()->pulls.read(10, begun).total, 0);
 }
 
 TEST_F(VariableOps, are_updated_by_the_rules_of_optimizers) {
