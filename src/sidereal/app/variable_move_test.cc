@@ -29,7 +29,6 @@ using tensor::Shape;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int kParts = 4;
 constexpr int64_t kRows = 1000;
 constexpr int64_t kDim = 3;
 constexpr int64_t kLength = kRows * kDim;
