@@ -95,11 +95,29 @@ void bind_hot_rows(nb::class_<service::StatusClient>* status) {
       "most.");
 }
 
+void bind_figure(nb::class_<service::StatusClient>* status) {
+  status->def(
+      "figure",
+      [](service::StatusClient& self, double limit_s, const std::string& job,
+         const std::string& name) {
+        std::vector<std::pair<std::string, std::optional<int64_t>>> out;
+        for (const service::TaskReport& report : ask(self, limit_s, job)) {
+          std::optional<int64_t> value;
+          if (report.status.ok()) value = report.figures.value(name);
+          out.emplace_back(report.task, value);
+        }
+        return out;
+      },
+      "limit_s"_a, "job"_a, "name"_a,
+      "(task, its figure of that name or, where it does not answer, None) of each of a job.");
+}
+
 void bind_status(nb::module_& m) {
   using service::StatusClient;
   nb::class_<StatusClient> status(m, "StatusClient",
                                   "Asks the tasks of a cluster for their figures.");
   bind_hot_rows(&status);
+  bind_figure(&status);
   status
       .def_static(
           "create",

@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -59,10 +60,11 @@ class Coordinator {
   void close() {
     without_gil([this] { impl_ = nullptr; });
   }
-  app::ClusterCoordinator& get() {
+  app::ClusterCoordinator& get() { return *shared(); }
+  std::shared_ptr<app::ClusterCoordinator> shared() {
     check(impl_ == nullptr ? base::failed_precondition("the coordinator has been closed")
                            : Status());
-    return *impl_;
+    return impl_;
   }
 
  private:
@@ -132,13 +134,47 @@ nb::dict timings(Coordinator& self) {
   return out;
 }
 
+/// What moves variables to other ps.
+void bind_holding(nb::class_<Coordinator>* coordinator) {
+  (*coordinator)
+      .def(
+          "hold",
+          [](Coordinator& self, int64_t timeout_ms, const std::function<bool()>& goes_on) {
+            const auto interrupt = [&] {
+              const GilAcquired gil;
+              return !goes_on();
+            };
+            // It may be closed meanwhile, and ends when this does.
+            check(without_gil([&, impl = self.shared()]() mutable {
+              Status held = impl->hold(milliseconds(timeout_ms), interrupt);
+              impl = nullptr;
+              return held;
+            }));
+          },
+          "timeout_ms"_a, "goes_on"_a,
+          "Lets nothing begin on workers, and waits until nothing runs there.")
+      .def(
+          "place",
+          [](Coordinator& self, nb::handle overrides) {
+            self.get().place(overrides_of(overrides));
+          },
+          "overrides"_a, "While it is held: where variables are, as of RemoteSession.place().")
+      .def("go_on", [](Coordinator& self) {
+        app::ClusterCoordinator& impl = self.get();
+        without_gil([&] { impl.go_on(); });
+      });
+}
+
 }  // namespace
 
 void bind_coordinator(nb::module_& m) {
   nb::class_<RemoteValue>(m, "RemoteValue", "The values of a closure, once it has ended.")
       .def_prop_ro("is_ready", &RemoteValue::is_ready)
       .def("wait", &wait, "engine"_a, "timeout_ms"_a);
-  nb::class_<Coordinator>(m, "ClusterCoordinator", "Runs closures on the workers of a cluster.")
+  nb::class_<Coordinator> coordinator(m, "ClusterCoordinator",
+                                      "Runs closures on the workers of a cluster.");
+  bind_holding(&coordinator);
+  coordinator
       .def_static("create", &make, "workers"_a, "ps"_a, "session"_a, "security"_a, "options"_a)
       .def(
           "set_graph",

@@ -232,6 +232,19 @@ void bind_moves(nb::module_& m) {
              check(self.with([](service::VariableMoves& moves) { return moves.commit(); }));
            })
       .def("close", &VariableMoves::close);
+  m.def(
+      "moved_text",
+      [](int64_t parts, int64_t bytes, size_t ps_before, size_t ps, double lasted_s,
+         double paused_s) {
+        return train::to_string({.parts = parts,
+                                 .bytes = bytes,
+                                 .ps_before = ps_before,
+                                 .ps = ps,
+                                 .lasted_s = lasted_s,
+                                 .paused_s = paused_s});
+      },
+      "parts"_a, "bytes"_a, "ps_before"_a, "ps"_a, "lasted_s"_a, "paused_s"_a,
+      "What came of a command, in a sentence.");
   m.def("spread", &spread, "kind"_a, "ps"_a, "cluster_ps"_a, "used"_a, "variables"_a, "loads"_a,
         "What a command makes of (name, bytes, task) of variables: the tasks that they are spread "
         "over then, and (name, from, to) of those that move.");

@@ -34,6 +34,13 @@ bool interrupted() {
   return PyErr_CheckSignals() != 0;
 }
 
+ir::PlacementOverrides overrides_of(nb::handle given) {
+  using Names = std::map<std::string, std::string>;
+  const auto names = nb::cast<std::pair<Names, Names>>(given);
+  return {.variables = {names.first.begin(), names.first.end()},
+          .tasks = {names.second.begin(), names.second.end()}};
+}
+
 service::SessionOptions options_of(nb::handle given, const security::SecurityOptions& security) {
   service::SessionOptions out;
   out.allow_soft_placement = nb::cast<bool>(given["allow_soft_placement"]);
@@ -49,6 +56,7 @@ service::SessionOptions options_of(nb::handle given, const security::SecurityOpt
   out.tensor_fuse = nb::cast<bool>(given["tensor_fuse"]);
   out.pull_prefetch_ms = nb::cast<std::optional<int64_t>>(given["pull_prefetch_ms"]);
   out.connect_timeout = milliseconds(nb::cast<int64_t>(given["connect_timeout_in_ms"]));
+  out.overrides = overrides_of(given["overrides"]);
   out.security = security;
   out.interrupt = interrupted;
   return out;
@@ -139,6 +147,12 @@ void extend(Session& self, const BuildingPtr& graph) {
   check(without_gil([&] { return self.extend(copy); }));
 }
 
+void place(Session& self, const BuildingPtr& graph, nb::handle overrides) {
+  const ir::Graph copy = graph->builder().graph();
+  const ir::PlacementOverrides where = overrides_of(overrides);
+  check(without_gil([&] { return self.extend(copy, where); }));
+}
+
 std::pair<std::vector<Value>, std::string> run(Session& self, Engine& engine,
                                                const std::vector<std::string>& feeds,
                                                const std::vector<const Value*>& values,
@@ -166,6 +180,8 @@ void bind_session(nb::module_& m) {
   nb::class_<Session>(m, "RemoteSession", "A session with a master.")
       .def_static("create", &make_session, "target"_a, "graph"_a, "config"_a, "security"_a)
       .def("extend", &extend, "graph"_a)
+      .def("place", &place, "graph"_a, "overrides"_a,
+           "As extend(); and variables are where ({variable: device}, {task: task}) say.")
       .def("run", &run, "engine"_a, "feeds"_a, "values"_a, "fetches"_a, "targets"_a, "timeout_ms"_a,
            "trace"_a, "waits_for_pushes"_a,
            "The values of `fetches`, and what was traced as elements of Chrome's format.")

@@ -219,6 +219,11 @@ def from_code(code: int, message: str) -> OpError:
     return _CLASSES.get(code, UnknownError)(message)
 
 
+def reason_of(why: BaseException) -> str:
+    """An error, as a part of a sentence."""
+    return why.message if isinstance(why, OpError) else f"{type(why).__name__}: {why}"
+
+
 def exception_type_from_error_code(error_code: int) -> type[OpError]:
     """The class of a status code (tf.compat.v1.errors.exception_type_from_error_code). KeyError:
     there is none of this number, as of OK."""

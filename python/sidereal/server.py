@@ -50,6 +50,7 @@ def session_options(config: Any) -> dict[str, Any]:
         "tensor_fuse": config.tensor_fuse,
         "pull_prefetch_ms": config.pull_prefetch_ms,
         "connect_timeout_in_ms": config.connect_timeout_in_ms,
+        "overrides": config._overrides,
     }
 
 

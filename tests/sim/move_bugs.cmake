@@ -48,10 +48,6 @@ plant_move(entries_without_what_was_applied resources/change_log.cc
 plant_move(keeps_what_was_given_up task/variable_intake.cc
            "if (!is_committed_) task_->forget"
            "if (!is_committed_ && !PLANTED(keeps_what_was_given_up)) task_->forget")
-plant_move(keeps_what_was_left task/given_variables.cc
-           "adoption->container()->manager.erase_unused(one.name);"
-           "if (PLANTED(keeps_what_was_left)) continue;
-            adoption->container()->manager.erase_unused(one.name);")
 plant_move(forgets_by_name task/given_variables.cc
            "if (there != nullptr) container->manager.erase(name, there.get());"
            "if (PLANTED(forgets_by_name)) container->manager.erase(name);

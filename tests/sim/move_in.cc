@@ -106,16 +106,11 @@ void MoveIn::adopt() {
   }
   is_adopting_ = true;
   number_ = ++ps_->given()->moves;
-  ++ps_->given()->going;
   for (const int variable : variables()) ps_->given()->by_variable[variable] = number_;
   intake_.adopt(context_.scenario->ps, [this, self = shared_from_this()](const Status& adopted) {
     // Not on the lane that says so.
     later(0, [this, adopted] {
       is_adopting_ = false;
-      if (adopted.code() == StatusCode::kAlreadyExists && ps_->given()->going == 1) {
-        context_.ledger->complain("what was left of another move is in the way of one: {}",
-                                  base::message_of(adopted));
-      }
       if (!adopted.ok()) return end(adopted);
       said_.is_taken = true;
       say_(said_);
@@ -163,7 +158,6 @@ void MoveIn::check_nothing_stays() {
 void MoveIn::end(Status why) {
   if (std::exchange(has_ended_, true)) return;
   copies_.clear();
-  if (number_ != 0) --ps_->given()->going;
   if (commits_) intake_.commit();
   intake_.end();
   if (!commits_ && said_.is_taken) check_nothing_stays();

@@ -82,7 +82,6 @@ class MovePs {
   struct Given {
     uint64_t moves = 0;
     std::map<int, uint64_t> by_variable = {};
-    int going = 0;  ///< Moves that have begun to give it some, and have not ended.
   };
   [[nodiscard]] Given* given() { return &given_; }
 

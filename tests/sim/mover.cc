@@ -287,9 +287,8 @@ void Mover::take_over() {
 
 void Mover::abandon() {
   ++given_up_;
-  // Those that have committed, or whose standbys have what they had taken, may keep it. Not all
-  // programs destroy that: then it goes when a move of its name comes, or in the end.
-  if (stage_ >= Stage::kTaking && rng_.chance(0.5)) {
+  // Those that have committed, or whose standbys have what they had taken, may keep it.
+  if (stage_ >= Stage::kTaking) {
     for (const Going& one : going_) {
       for (const int variable : one.variables) leftovers_[{one.to, variable}] = 0;
     }

@@ -71,7 +71,7 @@ def _run(
     first: int = 0, shards: int = 0, tracks_changes: bool = False, session: Any = None,
 ) -> list[Any]:  # fmt: skip
     nodes = by_node(parts)
-    which = ((name, part, each._handle.node) for name, part, each in parts)
+    which = ((name, part, each._handle.node, each.device) for name, part, each in parts)
     key = (op, first, shards, tracks_changes, *which)
     graph = strategy._graph
     if session is None:
@@ -96,5 +96,7 @@ def _run(
             strategy._steps[key] = (made, places)
         made, places = strategy._steps[key]
     values = [to_tensor(text) for text in texts]
-    found: list[Any] = (session or strategy._session)._run(made, [], places, values)
+    if session is None:
+        return strategy._step(made, [], places, values)
+    found: list[Any] = session._run(made, [], places, values)
     return found

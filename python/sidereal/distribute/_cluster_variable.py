@@ -62,6 +62,8 @@ class ClusterVariable(Variable):
         #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
         self.device = device
         self._graph: ClusterGraph = strategy._graph
+        #: The one that it was made to be with, wherever that goes.
+        self._made_beside: ClusterVariable | None = None
         #: The node that gives it its first value; None: that was sent, and is not known any more.
         self._first_value: int | None = None
         if not may_run_anywhere(initial_value):

@@ -85,7 +85,8 @@ class Recovery:
         self._is_recovering = False
         #: Of each checkpoint, how many functions had ended when it was begun.
         self._done: dict[str, int] = {}
-        self._holders = {task: self._holder(task) for task in strategy._ps}
+        self._holders: dict[int, v1.Session] = {}
+        self.use(strategy._used_ps)
         self._unsaved = UnsavedPushes(strategy._target_of_status(), ["ps"])
         #: All that came back, the latest last.
         self.restored: list[RestoredTask] = []
@@ -107,6 +108,14 @@ class Recovery:
         for holder in self._holders.values():
             with contextlib.suppress(errors.Error):
                 holder.close()
+
+    def use(self, tasks: Sequence[int]) -> None:
+        """Variables are, or are going to be, on these parameter servers, and on no others."""
+        for task in set(self._holders) - set(tasks):
+            with contextlib.suppress(errors.Error):
+                self._holders.pop(task).close()
+        for task in set(tasks) - set(self._holders):
+            self._holders[task] = self._holder(task)
 
     def restore_from(self, manager: CheckpointManager) -> None:
         """Says what has the checkpoints."""
@@ -137,8 +146,7 @@ class Recovery:
         device = strategy._ps_device(task)
         with graph.as_default(), graph.device(device):
             node = v1.no_op("hold")
-        config = strategy._session_config(f"/job:ps/task:{task}")
-        config.connect_timeout_in_ms = self._patience_ms
+        config = strategy._config_at(task, self._patience_ms)
         held = v1.Session(strategy._target("ps", task), graph, config)
         held.run(node)
         return held
@@ -161,8 +169,8 @@ class Recovery:
 
     def _fail(self, place: int, why: BaseException) -> None:
         if self._native is not None:
-            text = why.message if isinstance(why, errors.Error) else f"{type(why).__name__}: {why}"
-            self._native.ps_failed(place, f"it was started again, and is not restored: {text}")
+            text = f"it was started again, and is not restored: {errors.reason_of(why)}"
+            self._native.ps_failed(place, text)
 
     def recover(self, failed: v1.Session, error: errors.Error) -> bool:
         """Has the strategy a session in which all parameter servers have their variables, unless

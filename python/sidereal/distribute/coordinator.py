@@ -28,6 +28,7 @@ from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
+from ._moves import Mover, hear
 from ._per_worker import (
     MS,
     PerWorkerDataset,
@@ -171,10 +172,13 @@ class ClusterCoordinator:
                 target=watch, name="recovery", daemon=True,
                 args=(weakref.ref(self), self._ended, lambda coordinator: coordinator._recovery),
             ).start()  # fmt: skip
+        self._mover = Mover(strategy, self._native, self._ended, self._recovery)
+        arguments = (self._mover, self._ended)
+        threading.Thread(target=hear, args=arguments, name="moves", daemon=True).start()
         patience = _from_environment("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)
         if patience > 0:
-            arguments = (weakref.ref(self), self._ended, patience)
-            threading.Thread(target=_watch, args=arguments, name="watch dog", daemon=True).start()
+            watched = (weakref.ref(self), self._ended, patience)
+            threading.Thread(target=_watch, args=watched, name="watch dog", daemon=True).start()
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -264,12 +268,14 @@ class ClusterCoordinator:
 
     def metrics(self) -> dict[str, Any]:
         """What it does now, and how long things took so far: `queued`, `in_flight`,
-        `workers_found`, `retried`, and by TensorFlow's names `function_tracing`,
-        `closure_execution` (sent to ended), `remote_value_fetch` (waits for values) and
-        `server_def_update` (sessions of workers that were made, or got more functions), each with
+        `workers_found`, `retried`, `moves` (commands that had variables move), and by TensorFlow's
+        names `function_tracing`, `closure_execution` (sent to ended), `remote_value_fetch` (waits
+        for values) and `server_def_update` (sessions of workers that were made, or got more
+        functions), each with
         `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
         names = ("queued", "in_flight", "workers_found", "retried")
         out: dict[str, Any] = dict(zip(names, self._native.figures()))
+        out["moves"] = self._mover.moves
         for name, (count, *ns) in self._native.timings().items():
             total, p50, p99, most = (value / 1e9 for value in ns)
             out[name] = {

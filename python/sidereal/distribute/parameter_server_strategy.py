@@ -23,6 +23,7 @@ from ..variable import creating, initial_tensor, variable_creator_scope
 from . import _cluster_checkpoint
 from ._cluster_graph import ClusterGraph
 from ._cluster_variable import ClusterVariable, may_run_anywhere
+from ._gate import StepGate
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Call, ClusterFunction, Plan, Plans
@@ -111,7 +112,7 @@ class ParameterServerStrategyExtended(StrategyExtended):
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
-        return tuple(self._strategy._ps_device(task) for task in self._strategy._ps)
+        return tuple(self._strategy._ps_device(task) for task in self._strategy._used_ps)
 
 
 class DistributedDataset:
@@ -158,6 +159,8 @@ class ParameterServerStrategy(Strategy):
     cluster_resolver: who is in the cluster; by default as TF_CONFIG says.
     variable_partitioner: a function of shape and dtype that says in how many shards of rows a
         variable is made (experimental.partitioners). None: all are whole.
+    start_ps: how many of the cluster's parameter servers it begins on, the first ones; 0: all. The
+        others need not run before `sidereal scale` names them.
     Errors: ValueError for a cluster without workers or parameter servers, with other jobs, or of
     which this task is a worker; UnavailableError or DeadlineExceededError when parameter servers
     are not there.
@@ -166,6 +169,7 @@ class ParameterServerStrategy(Strategy):
     def __init__(
         self, cluster_resolver: ClusterResolver | None = None,
         variable_partitioner: Callable[..., Sequence[int]] | None = None,
+        *, start_ps: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
@@ -178,6 +182,18 @@ class ParameterServerStrategy(Strategy):
         spec = resolver.cluster_spec()
         self._resolver = resolver
         self._ps = spec.task_indices("ps")
+        if not _is_integer(start_ps) or not 0 <= start_ps <= len(self._ps):
+            raise ValueError(
+                f"start_ps is {start_ps!r}; the cluster has {len(self._ps)} parameter servers, and "
+                "0 is all of them"
+            )
+        #: Those that it is on, and those that new variables go to.
+        self._used_ps = self._ps[: start_ps or None]
+        self._placing_ps = list(self._used_ps)
+        #: Variables that are elsewhere than their graph says, by device.
+        self._moved: dict[str, str] = {}
+        #: Holds up steps of this process while variables are handed over.
+        self._gate = StepGate()
         self._workers = spec.task_indices("worker")
         self._extended: ParameterServerStrategyExtended = ParameterServerStrategyExtended(self)
         self._partitioner = variable_partitioner
@@ -234,10 +250,34 @@ class ParameterServerStrategy(Strategy):
     def _session_config(self, *filters: str) -> v1.ConfigProto:
         """Options of a session of this strategy that uses these tasks and its master. A step ends
         when all that it changed is there for everybody."""
-        return v1.ConfigProto(
+        config = v1.ConfigProto(
             state_group=self._group, pull_prefetch_ms=0, device_filters=filters,
             connect_timeout_in_ms=_CONNECT_MS,
         )  # fmt: skip
+        config._overrides = self._overrides_of(self._moved, self._used_ps)
+        return config
+
+    def _config_at(self, task: int, timeout_ms: int) -> v1.ConfigProto:
+        """Options of a session at one parameter server, which uses what is there alone."""
+        config = self._session_config(f"/job:ps/task:{task}")
+        config._overrides = ({}, {})
+        config.connect_timeout_in_ms = timeout_ms
+        return config
+
+    def _overrides_of(
+        self, moved: Mapping[str, str], used: Sequence[int]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Where sessions have variables that have moved, and which parameter servers they do
+        without, with another one in the place of each."""
+        left = [task for task in self._ps if task not in used]
+        return dict(moved), {_task_name(task): _task_name(used[0]) for task in left}
+
+    def _take_places(self, moved: dict[str, str], used: list[int]) -> None:
+        """Variables have moved, and sessions of this process know it."""
+        self._moved, self._used_ps = moved, used
+        devices = self._session.list_devices()
+        met = {device.name: device.incarnation for device in devices}
+        self._incarnations = [met.get(self._ps_device(task), 0) for task in self._ps]
 
     def _ps_device(self, task: int) -> str:
         return f"/job:ps/replica:0/task:{task}/device:CPU:0"
@@ -253,7 +293,8 @@ class ParameterServerStrategy(Strategy):
 
     def _connect(self, session: v1.Session) -> list[int]:
         """Waits for the parameter servers: their incarnations."""
-        session._run([], self._everywhere, [], [])
+        with self._gate.passing():
+            session._run([], self._everywhere, [], [])
         met = {device.name: device.incarnation for device in session.list_devices()}
         return [met.get(self._ps_device(task), 0) for task in self._ps]
 
@@ -306,14 +347,16 @@ class ParameterServerStrategy(Strategy):
     def _next_device(self) -> str:
         with self._lock:
             self._made += 1
-            return self._ps_device(self._ps[(self._made - 1) % len(self._ps)])
+            return self._ps_device(self._placing_ps[(self._made - 1) % len(self._placing_ps)])
 
     def _make_whole(
         self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
         **kwargs: Any,
     ) -> ClusterVariable:  # fmt: skip
         made = ClusterVariable(self, device, initial_value, name, dtype, shape, **kwargs)
-        self._all[id(made)] = made
+        with self._lock:
+            made._made_beside = self._local.beside
+            self._all[id(made)] = made
         return made
 
     def _make_shards(self, **kwargs: Any) -> Any:
@@ -426,7 +469,15 @@ class ParameterServerStrategy(Strategy):
             raise variable.is_elsewhere()
         if not plan.outputs and not plan.nodes:
             return plan.pack([])
-        return plan.pack(self._session._run(plan.outputs, plan.nodes, plan.places, values))
+        return plan.pack(self._step(plan.outputs, plan.nodes, plan.places, values))
+
+    def _step(
+        self, outputs: list[Output], nodes: list[int], places: list[Any], values: list[Tensor]
+    ) -> list[Tensor]:
+        """A step of the coordinator's session."""
+        with self._gate.passing():
+            found: list[Tensor] = self._session._run(outputs, nodes, places, values)
+            return found
 
     def _run_node(
         self, variable: ClusterVariable, op: str, inputs: list[Any], attrs: dict[str, Any] | None
@@ -451,13 +502,13 @@ class ParameterServerStrategy(Strategy):
                 self._steps[key] = (made, places)
             made, places = self._steps[key]
         if op == "VariableRead":
-            return self._session._run([made], [], places, fed)[0]
+            return self._step([made], [], places, fed)[0]
         if waiting is not None:
             waiting[node] = (made, places, fed)
         elif op == "VariableAssign":
             self._assign([made.node], places, fed)
         else:
-            self._session._run([], [made.node], places, fed)
+            self._step([], [made.node], places, fed)
         return None
 
     @contextmanager
@@ -468,7 +519,7 @@ class ParameterServerStrategy(Strategy):
         reads = [self._prepare(each, "VariableRead") for each in variables]
         if op == "VariableRead":
             self._come_before()
-            found = self._session._run(reads, [], [], [])
+            found = self._step(reads, [], [], [])
             local.read = {each._handle.node: value for each, value in zip(variables, found)}
             try:
                 yield
@@ -504,8 +555,9 @@ class ParameterServerStrategy(Strategy):
 
     def _assign(self, nodes: list[int], places: list[Any], values: list[Tensor]) -> None:
         """Gives variables values, twice if a parameter server is lost and comes back."""
-        run = getattr(self._session, "_run_again", self._session._run)
-        run([], nodes, places, values)
+        with self._gate.passing():
+            run = getattr(self._session, "_run_again", self._session._run)
+            run([], nodes, places, values)
 
     def _prepare(self, variable: ClusterVariable, op: str) -> Output:
         """Adds the node of _run_node() that reads a variable, or assigns to it."""
@@ -620,6 +672,10 @@ class ParameterServerStrategy(Strategy):
         if self._local.in_dataset:
             return dataset_fn(context)
         return DistributedDataset(lambda: dataset_fn(context))
+
+
+def _task_name(task: int) -> str:
+    return f"/job:ps/replica:0/task:{task}"
 
 
 def _is_integer(value: Any) -> bool:

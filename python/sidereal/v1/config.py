@@ -105,6 +105,9 @@ class ConfigProto:
     """
 
     Experimental = Experimental
+    #: Where variables are that have moved, by device, and tasks in the places of others. Of
+    #: sessions of a strategy, which says it.
+    _overrides: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
     def __init__(
         self,

@@ -58,6 +58,17 @@ class RemoteRunner:
                 print(self._session.take_placement(), end="", file=sys.stderr)
             return self._session
 
+    def place(self, overrides: tuple[dict[str, str], dict[str, str]]) -> None:
+        """Variables have moved: those of sessions to come, and of the one there is, are where the
+        first of `overrides` says, by device; the second has tasks that are left, and others in
+        their places. Nothing runs that uses what is elsewhere then."""
+        graph = self._graph
+        with graph.changing or contextlib.nullcontext(), self._lock:
+            self._config._overrides = overrides
+            if self._session is not None:
+                self._session.place(graph.native, overrides)
+                self._version = graph.version
+
     def _check_open(self) -> None:
         if self._closed:
             raise errors.CancelledError("Session::Close was called")

@@ -21,6 +21,7 @@ constexpr size_t kThreadsMax = 64;
 Coordinator::Coordinator(ClusterCoordinatorOptions options)
     : options_(std::move(options)),
       scheduler_(options_.scheduler, this, now_ns()),
+      overrides_(options_.session.overrides),
       workers_(options_.workers.size()),
       ps_(static_cast<size_t>(options_.ps)) {
   for (size_t i = 0; i < std::min(ps_.size(), options_.ps_incarnations.size()); ++i) {

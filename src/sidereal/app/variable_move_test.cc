@@ -296,6 +296,9 @@ TEST_P(VariableMoves, leave_nothing_where_they_are_given_up) {
 TEST_P(VariableMoves, take_the_place_of_what_one_before_has_left_and_no_step_has_used) {
   const auto before = session({1, 1, 1, 1});
   ASSERT_NE(before, nullptr);
+  // So that the group is on both.
+  const auto after = session({2, 2, 1, 1});
+  ASSERT_NE(after, nullptr);
   run(before.get(), nodes("/init", {0, 1, 2, 3}));
   const auto move_all = [&](const std::vector<int>& parts) {
     const auto move = begin(parts);
@@ -310,8 +313,6 @@ TEST_P(VariableMoves, take_the_place_of_what_one_before_has_left_and_no_step_has
   run(before.get(), nodes("/add", {0, 1}));
   ASSERT_EQ(move_all({0, 1}), Status());
   EXPECT_EQ(resources(2), 2);
-  const auto after = session({2, 2, 1, 1});
-  ASSERT_NE(after, nullptr);
   for (const int k : {0, 1}) {
     EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + 1))) << "part " << k;
   }

@@ -26,8 +26,8 @@ struct VariableRoute {
 class VariableMoves {
  public:
   /// Asks each task that gets variables to copy them. `state_group`: the group of sessions that
-  /// they are of. kInvalidArgument for nothing, for a name that goes twice or nowhere else, and for
-  /// a task that the cluster has not; errors of VariableMove::begin().
+  /// they are of. kInvalidArgument for nothing, and for a name that goes twice or nowhere else;
+  /// kNotFound for a task that the cluster has not; errors of VariableMove::begin().
   static Result<std::unique_ptr<VariableMoves>> begin(
       const cluster::ClusterSpec& cluster, const std::string& state_group,
       const std::vector<VariableRoute>& routes,

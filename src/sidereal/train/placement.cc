@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sidereal/base/part_name.h"
+#include "sidereal/base/strings.h"
 #include "sidereal/train/memory_plan.h"
 
 namespace sidereal::train {
@@ -390,6 +391,23 @@ Result<Placement> rebalanced(const std::vector<SpreadVariable>& variables, const
     parts[from].erase(best);
   }
   return out;
+}
+
+std::string to_string(const MoveSummary& summary) {
+  const auto plural = [](size_t count) { return count == 1 ? "" : "s"; };
+  if (summary.parts == 0 && summary.ps == summary.ps_before) {
+    return fmt::format("nothing is to be moved: the model is on {} parameter server{}, evenly",
+                       summary.ps, plural(summary.ps));
+  }
+  std::string where = fmt::format("from {} to {} parameter server{}", summary.ps_before, summary.ps,
+                                  plural(summary.ps));
+  if (summary.ps == summary.ps_before) {
+    where = fmt::format("among {} parameter server{}", summary.ps, plural(summary.ps));
+  }
+  return fmt::format("moved {} part{}, {}, {} in {:.1f} s; training stood still for {:.2f} s",
+                     summary.parts, plural(static_cast<size_t>(summary.parts)),
+                     base::human_bytes(static_cast<double>(summary.bytes)), where, summary.lasted_s,
+                     summary.paused_s);
 }
 
 std::vector<PartMove> moves_between(const std::vector<SpreadVariable>& variables,

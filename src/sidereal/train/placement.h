@@ -96,6 +96,18 @@ Result<Placement> drained(const std::vector<SpreadVariable>& variables, const Pl
 Result<Placement> rebalanced(const std::vector<SpreadVariable>& variables, const Placement& now,
                              const std::vector<double>& loads);
 
+/// What came of a command. Value type.
+struct MoveSummary {
+  int64_t parts = 0;  ///< That moved.
+  int64_t bytes = 0;
+  size_t ps_before = 0;
+  size_t ps = 0;
+  double lasted_s = 0;
+  double paused_s = 0;
+};
+/// In a sentence, for who gave the command.
+std::string to_string(const MoveSummary& summary);
+
 /// What is elsewhere in `next`.
 std::vector<PartMove> moves_between(const std::vector<SpreadVariable>& variables,
                                     const Placement& now, const Placement& next);

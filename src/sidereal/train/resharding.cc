@@ -8,7 +8,6 @@
 
 #include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
-#include "sidereal/base/strings.h"
 #include "sidereal/ir/builder.h"
 #include "sidereal/ir/graph.h"
 #include "sidereal/security/credentials.h"
@@ -28,8 +27,6 @@ constexpr std::chrono::seconds kAutoscaleLook(5);
 double seconds_of(Resharding::Clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
-
-const char* plural(size_t count) { return count == 1 ? "" : "s"; }
 
 /// What a cluster calls a part of a variable, and the slots of it.
 std::vector<std::string> names_of(const ModelVariable& variable, const std::string& part) {
@@ -123,10 +120,7 @@ void Resharding::begin(const JobCommand& command) {
   autoscale_.moved(seconds_of(began_));
   Result<Placement> next = plan(command);
   if (next.ok() && *next == context_.placed->placement()) {
-    const size_t ps = next->ps.size();
-    end({}, fmt::format("nothing is to be moved: the model is on {} parameter "
-                        "server{}, evenly",
-                        ps, plural(ps)));
+    end({}, to_string({.ps_before = next->ps.size(), .ps = next->ps.size()}));
     return;
   }
   // From here on abandon() ends it.
@@ -307,12 +301,12 @@ void Resharding::end_moved(Clock::time_point going) {
   const std::chrono::duration<double> paused = going - due_;
   const std::chrono::duration<double> lasted = going - began_;
   const size_t ps = context_.placed->placement().ps.size();
-  std::string where = fmt::format("from {} to {} parameter server{}", ps_before_, ps, plural(ps));
-  if (ps == ps_before_) where = fmt::format("among {} parameter server{}", ps, plural(ps));
-  const std::string text = fmt::format(
-      "moved {} part{}, {}, {} in {:.1f} s; training stood still for {:.2f} s", parts_,
-      plural(static_cast<size_t>(parts_)), base::human_bytes(static_cast<double>(bytes_)), where,
-      lasted.count(), paused.count());
+  const std::string text = to_string({.parts = parts_,
+                                      .bytes = bytes_,
+                                      .ps_before = ps_before_,
+                                      .ps = ps,
+                                      .lasted_s = lasted.count(),
+                                      .paused_s = paused.count()});
   base::emit({}, base::Event::kMoveDone,
              {{"job", context_.placed->job_name()},
               {"command", command_},

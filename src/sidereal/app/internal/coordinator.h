@@ -230,9 +230,9 @@ class Coordinator final : public ClusterCoordinator,
   coord::Scheduler scheduler_;
   std::shared_ptr<const ir::Graph> graph_ = std::make_shared<const ir::Graph>();
   int64_t graph_version_ = 0;
+  bool is_held_ = false;
   ir::PlacementOverrides overrides_;
   int64_t overrides_version_ = 0;
-  bool is_held_ = false;
   std::vector<Plan> plans_;
   std::vector<OfWorkers> resources_;
   std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.
