@@ -18,6 +18,7 @@ from .._dispatch import apply
 from ..security import SecurityOptions
 from ..server import job_user, session_options
 from ._cluster_variable import ClusterVariable
+from ._resolver import ps_name
 
 if TYPE_CHECKING:
     from ._recovery import Recovery
@@ -174,7 +175,7 @@ class Mover:
             return []
         loads = [0.0] * (max(self._strategy._ps) + 1)
         for task in self._strategy._used_ps:
-            name = _task_name(task)
+            name = ps_name(task)
             loads[task] = now.get(name, 0.0) - self._busy.get(name, 0.0)
         return loads
 
@@ -230,20 +231,12 @@ class Mover:
     def _reached(self, task: int) -> v1.Session:
         """A session at a server that is to be used, so that nothing waits for it later. Errors:
         UnavailableError, naming it."""
-        strategy, graph = self._strategy, v1.Graph()
-        with graph.as_default(), graph.device(strategy._ps_device(task)):
-            node = v1.no_op("reach")
-        session = v1.Session(
-            strategy._target("ps", task), graph,
-            strategy._config_at(task, int(_REACH_S * 1000)),
-        )  # fmt: skip
         try:
-            session.run(node)
+            return self._strategy._session_at(task, int(_REACH_S * 1000))
         except errors.Error as why:
             raise errors.UnavailableError(
-                f"{_task_name(task)} cannot be used: {why.message.splitlines()[0]}"
+                f"{ps_name(task)} cannot be used: {why.message.splitlines()[0]}"
             ) from None
-        return session
 
     def _hand_over(
         self, lease: _native.JobLease, used: list[int],
@@ -379,17 +372,13 @@ class Mover:
             except errors.Error as why:
                 _log.warning(
                     "%s keeps copies of variables that are elsewhere until the program ends: %s",
-                    _task_name(task), why.message,
+                    ps_name(task), why.message,
                 )  # fmt: skip
 
 
 def _name_of(variable: ClusterVariable) -> str:
     """As tasks know it."""
     return variable._handle.node_name
-
-
-def _task_name(task: int) -> str:
-    return f"/job:ps/replica:0/task:{task}"
 
 
 def hear(mover: Mover, ended: threading.Event) -> None:

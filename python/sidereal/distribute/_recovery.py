@@ -16,6 +16,7 @@ from .._pushes import UnsavedPushes
 from ..checkpoint import parts_elsewhere
 from ..checkpoint_manager import CheckpointManager
 from . import _cluster_checkpoint
+from ._resolver import ps_name
 
 if TYPE_CHECKING:
     from .parameter_server_strategy import ParameterServerStrategy
@@ -142,14 +143,7 @@ class Recovery:
 
     def _holder(self, task: int) -> v1.Session:
         """A session at a parameter server that no other task has a part in."""
-        strategy, graph = self._strategy, v1.Graph()
-        device = strategy._ps_device(task)
-        with graph.as_default(), graph.device(device):
-            node = v1.no_op("hold")
-        config = strategy._config_at(task, self._patience_ms)
-        held = v1.Session(strategy._target("ps", task), graph, config)
-        held.run(node)
-        return held
+        return self._strategy._session_at(task, self._patience_ms)
 
     # --- After a loss.
 
@@ -160,7 +154,7 @@ class Recovery:
         strategy = self._strategy
         session = strategy._session
         assert isinstance(session, RecoveringSession)
-        error = errors.AbortedError(f"{self._name(strategy._ps[place])} was started again")
+        error = errors.AbortedError(f"{ps_name(strategy._ps[place])} was started again")
         if strategy._incarnations[place] != incarnation:
             try:
                 self.recover(session.inner, error)
@@ -221,7 +215,7 @@ class Recovery:
     def _restore(self, session: v1.Session, place: int) -> None:
         strategy = self._strategy
         task = strategy._ps[place]
-        name, device = self._name(task), strategy._ps_device(task)
+        name, device = ps_name(task), strategy._ps_device(task)
         begin = time.monotonic()
         self._holders[task] = self._holder(task)
         if self._is_back(session, place, begin):
@@ -255,7 +249,7 @@ class Recovery:
         """Whether the server has taken all from its standby, and nothing is to be restored."""
         strategy = self._strategy
         task = strategy._ps[place]
-        name, device = self._name(task), strategy._ps_device(task)
+        name, device = ps_name(task), strategy._ps_device(task)
         taken = self._unsaved.taken(name)
         variables = strategy._variables_on(device)
         if taken is None or not _cluster_checkpoint.have_values(strategy, variables, session):
@@ -283,10 +277,6 @@ class Recovery:
                 "all variables to the Checkpoint"
             )
         return others
-
-    @staticmethod
-    def _name(task: int) -> str:
-        return f"/job:ps/replica:0/task:{task}"
 
 
 def watch(

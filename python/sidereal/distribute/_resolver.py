@@ -72,3 +72,8 @@ class ClusterResolver(ABC):
         computes on processors and uses none."""
         del task_type, task_id, config_proto
         return dict(self._num_accelerators)
+
+
+def ps_name(task: int) -> str:
+    """The full name of a parameter server, as tasks say it."""
+    return f"/job:ps/replica:0/task:{task}"

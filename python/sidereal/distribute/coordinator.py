@@ -271,8 +271,7 @@ class ClusterCoordinator:
         `workers_found`, `retried`, `moves` (commands that had variables move), and by TensorFlow's
         names `function_tracing`, `closure_execution` (sent to ended), `remote_value_fetch` (waits
         for values) and `server_def_update` (sessions of workers that were made, or got more
-        functions), each with
-        `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
+        functions), each with `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
         names = ("queued", "in_flight", "workers_found", "retried")
         out: dict[str, Any] = dict(zip(names, self._native.figures()))
         out["moves"] = self._mover.moves

@@ -27,7 +27,7 @@ from ._gate import StepGate
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Call, ClusterFunction, Plan, Plans
-from ._resolver import ClusterResolver
+from ._resolver import ClusterResolver, ps_name
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
 from .cluster_resolver import TFConfigClusterResolver
 from .sharded_variable import ShardedVariable
@@ -264,23 +264,30 @@ class ParameterServerStrategy(Strategy):
         config.connect_timeout_in_ms = timeout_ms
         return config
 
+    def _session_at(self, task: int, timeout_ms: int) -> v1.Session:
+        """A session that has reached one parameter server, and no other task has a part in."""
+        graph = v1.Graph()
+        with graph.as_default(), graph.device(self._ps_device(task)):
+            node = v1.no_op("reach")
+        made = v1.Session(self._target("ps", task), graph, self._config_at(task, timeout_ms))
+        made.run(node)
+        return made
+
     def _overrides_of(
         self, moved: Mapping[str, str], used: Sequence[int]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """Where sessions have variables that have moved, and which parameter servers they do
         without, with another one in the place of each."""
         left = [task for task in self._ps if task not in used]
-        return dict(moved), {_task_name(task): _task_name(used[0]) for task in left}
+        return dict(moved), {ps_name(task): ps_name(used[0]) for task in left}
 
     def _take_places(self, moved: dict[str, str], used: list[int]) -> None:
         """Variables have moved, and sessions of this process know it."""
         self._moved, self._used_ps = moved, used
-        devices = self._session.list_devices()
-        met = {device.name: device.incarnation for device in devices}
-        self._incarnations = [met.get(self._ps_device(task), 0) for task in self._ps]
+        self._incarnations = self._met_in(self._session)
 
     def _ps_device(self, task: int) -> str:
-        return f"/job:ps/replica:0/task:{task}/device:CPU:0"
+        return f"{ps_name(task)}/device:CPU:0"
 
     def _node_on(self, task: int) -> int:
         with self._graph.device(self._ps_device(task)):
@@ -295,6 +302,10 @@ class ParameterServerStrategy(Strategy):
         """Waits for the parameter servers: their incarnations."""
         with self._gate.passing():
             session._run([], self._everywhere, [], [])
+        return self._met_in(session)
+
+    def _met_in(self, session: Any) -> list[int]:
+        """The incarnations of the parameter servers that a session sees; 0 of others."""
         met = {device.name: device.incarnation for device in session.list_devices()}
         return [met.get(self._ps_device(task), 0) for task in self._ps]
 
@@ -672,10 +683,6 @@ class ParameterServerStrategy(Strategy):
         if self._local.in_dataset:
             return dataset_fn(context)
         return DistributedDataset(lambda: dataset_fn(context))
-
-
-def _task_name(task: int) -> str:
-    return f"/job:ps/replica:0/task:{task}"
 
 
 def _is_integer(value: Any) -> bool:
