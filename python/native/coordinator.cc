@@ -84,6 +84,8 @@ std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
   out.scheduler.queue_max = static_cast<size_t>(number("queue_max"));
   out.scheduler.in_flight_max = static_cast<int>(number("in_flight_max"));
   out.consistency = nb::cast<std::string>(options["consistency"]);
+  out.step_target = nb::cast<std::string>(options["step_target"]);
+  out.step_ps = static_cast<int>(number("step_ps"));
   out.scheduler.transient_ps_failures = static_cast<int>(number("transient_ps_failures"));
   out.scheduler.transient_timeouts = static_cast<int>(number("transient_timeouts"));
   out.scheduler.failure_window_ns = number("failure_window_ms") * kNsOfMs;
@@ -185,13 +187,31 @@ void bind_coordinator(nb::module_& m) {
       .def(
           "add_plan",
           [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> fetches,
-             std::vector<std::string> targets, bool tells_worker) {
+             std::vector<std::string> targets, std::vector<uint64_t> steps, bool tells_worker) {
             return self.get().add_plan({.feeds = std::move(feeds),
                                         .fetches = std::move(fetches),
                                         .targets = std::move(targets)},
-                                       tells_worker);
+                                       {.steps = std::move(steps), .tells_worker = tells_worker});
           },
-          "feeds"_a, "fetches"_a, "targets"_a, "tells_worker"_a, "A plan of the graph, by number.")
+          "feeds"_a, "fetches"_a, "targets"_a, "steps"_a, "tells_worker"_a,
+          "A plan of the graph, by number.")
+      .def(
+          "add_step",
+          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> targets,
+             std::vector<std::string> forget_feeds, std::vector<std::string> forget_targets) {
+            return self.get().add_step(
+                {.update = {.feeds = std::move(feeds), .targets = std::move(targets)},
+                 .forget = {.feeds = std::move(forget_feeds),
+                            .targets = std::move(forget_targets)}});
+          },
+          "feeds"_a, "targets"_a, "forget_feeds"_a, "forget_targets"_a,
+          "What plans may contribute to, by number.")
+      .def(
+          "feed_step",
+          [](Coordinator& self, uint64_t step, const std::vector<const Value*>& values) {
+            check(self.get().feed_step(step, tensors_of(values)));
+          },
+          "step"_a, "values"_a, "Values for the feeds of its update but the first, from now on.")
       .def("schedule", &schedule, "plan"_a, "values"_a, "resources"_a, "timeout_ms"_a)
       .def(
           "schedule_on",
@@ -233,10 +253,10 @@ void bind_coordinator(nb::module_& m) {
           [](Coordinator& self) {
             const app::ClusterCoordinator::Figures got = self.get().figures();
             return std::make_tuple(got.queued, got.in_flight, got.workers_found, got.retried,
-                                   got.done);
+                                   got.done, got.steps);
           },
-          "(closures queued, in flight, workers found, closures that were tried again, and that "
-          "have ended well)")
+          "(closures queued, in flight, workers found, closures that were tried again, that have "
+          "ended well, and steps)")
       .def(
           "next_lost_ps",
           [](Coordinator& self) -> std::optional<std::pair<int, uint64_t>> {

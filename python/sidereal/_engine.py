@@ -23,10 +23,12 @@ _native.read_datasets(ENGINE, secrets.randbits(63))
 
 class _State(threading.local):
     """What a thread is doing. `graph`: the graph being built, None: ops run at once. `tapes`: the
-    GradientTapes that listen, outermost first."""
+    GradientTapes that listen, outermost first. `collector`: what takes the gradients that
+    optimizers are given, None: they update variables."""
 
     graph: Graph | None = None
     tapes: tuple[Any, ...] = ()
+    collector: Any = None
 
     @contextmanager
     def at_once(self) -> Iterator[None]:

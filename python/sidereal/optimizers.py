@@ -188,7 +188,17 @@ class Optimizer(Restored):
                 raise TypeError(
                     f"apply_gradients() updates Variables, not {type(variable).__name__}"
                 )
-        with reached[0][1]._in_scope():
+        if state.collector is not None and state.graph is not None:
+            state.collector.contribute(self, reached)
+        else:
+            self._update_all(reached)
+
+    def _update_all(
+        self, pairs: Sequence[tuple[Any, Variable]], clips: bool = True, counts: bool = True
+    ) -> None:
+        """Updates variables by pairs, in one step. clips: gradients are made smaller first, as the
+        optimizer says. counts: the step is counted."""
+        with pairs[0][1]._in_scope():
             iterations = self.iterations
         step: Any = 1.0
         done: Any = 0
@@ -196,9 +206,10 @@ class Optimizer(Restored):
             done = iterations._quietly()
             step = apply("Cast", (done + 1,), {"dtype": float64})
         rate = self._rate(done)
-        for grad, variable in self._clipped(reached):
+        for grad, variable in self._clipped(pairs) if clips else pairs:
             self._update(grad, variable, step, rate)
-        iterations.assign_add(1)
+        if counts:
+            iterations.assign_add(1)
 
     def minimize(
         self,

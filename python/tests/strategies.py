@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import free_ports
+from session_servers import PROGRAM, Processes, addresses, free_ports
 
 import sidereal as sr
 import sidereal.v1 as v1
 from sidereal.distribute import ParameterServerStrategy
 from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.launch import PROTOCOLS
+
+PATIENCE_S = 120.0
 
 
 class Servers:
@@ -34,6 +40,64 @@ class Servers:
     def stop(self) -> None:
         for server in self.all:
             server.stop()
+
+
+class Tasks:
+    """Parameter servers and workers in processes of their own, as a cluster of these; those
+    parameter servers that are `not_yet` there are to be started."""
+
+    def __init__(
+        self, ps: int, workers: int, protocol: str = "grpc", not_yet: Sequence[int] = ()
+    ) -> None:
+        self.cluster = {"ps": addresses(ps), "worker": addresses(workers)}
+        self.protocol = protocol
+        self.processes = Processes()
+        self.all: dict[tuple[str, int], subprocess.Popen[str]] = {}
+        for job, members in self.cluster.items():
+            for task in range(len(members)):
+                if job != "ps" or task not in not_yet:
+                    self.start(job, task)
+
+    def start(self, job: str, task: int) -> None:
+        self.all[job, task] = self.processes.serve(
+            self.cluster, job, task, "--protocol", self.protocol
+        )
+
+    def kill(self, job: str, task: int) -> None:
+        self.all[job, task].kill()
+        self.all[job, task].wait()
+
+    def strategy(self, **options: Any) -> ParameterServerStrategy:
+        return ParameterServerStrategy(
+            SimpleClusterResolver(sr.train.ClusterSpec(self.cluster)), **options
+        )
+
+    def coordinator(self, **options: Any) -> ClusterCoordinator:
+        return ClusterCoordinator(self.strategy(), **options)
+
+    def found_by(self, coordinator: ClusterCoordinator) -> None:
+        """Until all workers are there for functions."""
+        until = time.monotonic() + PATIENCE_S
+        while coordinator.metrics()["workers_found"] < len(self.cluster["worker"]):
+            assert time.monotonic() < until
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`sidereal WORDS`, once the coordinator hears of commands."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            ended = subprocess.run(
+                [PROGRAM, *words, "--cluster", json.dumps(self.cluster)],
+                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+            )  # fmt: skip
+            waits = "no job" in ended.stderr or "takes no commands" in ended.stderr
+            if not waits or time.monotonic() > until:
+                return ended
+
+    def well(self, *words: str) -> str:
+        """What it says when it was carried out."""
+        ended = self.command(*words)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
 
 
 def cluster_fixture(ps: int, workers: int, protocols: Sequence[str] = PROTOCOLS) -> Any:

@@ -275,8 +275,8 @@ def test_a_function_misses_what_it_may_miss_of_each_other_worker(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"consistency": "sync"}, r"write async, or bounded\(s\) with s from 1"),
-        ({"consistency": "bounded(0)"}, r"write async, or bounded\(s\) with s from 1"),
+        ({"consistency": "geo(4)"}, r"write async, bounded\(s\), sync or hybrid"),
+        ({"consistency": "sync", "closures_per_worker": 2}, "it runs one: the next one"),
         ({"consistency": "bounded"}, "is no consistency; write async"),
         ({"consistency": "bounded(3)", "closures_per_worker": 8}, "it runs one: the next one"),
     ],

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import Processes, addresses
-from strategies import strategy_of
+from strategies import Tasks
 
 import sidereal as sr
 from sidereal import errors
@@ -28,43 +27,12 @@ from sidereal.launch import PROTOCOLS
 PATIENCE_S = 90.0
 
 
-class Tasks:
-    """Servers of one ps and of workers, in processes of their own."""
-
-    def __init__(self, workers: int, protocol: str) -> None:
-        self.cluster = {"ps": addresses(1), "worker": addresses(workers)}
-        self.protocol = protocol
-        self.processes = Processes()
-        self.all: dict[tuple[str, int], subprocess.Popen[str]] = {}
-        for job, members in self.cluster.items():
-            for task in range(len(members)):
-                self.start(job, task)
-
-    def start(self, job: str, task: int) -> None:
-        self.all[job, task] = self.processes.serve(
-            self.cluster, job, task, "--protocol", self.protocol
-        )
-
-    def kill(self, job: str, task: int) -> None:
-        self.all[job, task].kill()
-        self.all[job, task].wait()
-
-    def coordinator(self, **options: Any) -> ClusterCoordinator:
-        return ClusterCoordinator(strategy_of(self.cluster), **options)
-
-    def found_by(self, coordinator: ClusterCoordinator) -> None:
-        """Until all workers are there for functions."""
-        until = time.monotonic() + PATIENCE_S
-        while coordinator.metrics()["workers_found"] < len(self.cluster["worker"]):
-            assert time.monotonic() < until
-
-
 @pytest.fixture(params=PROTOCOLS)
 def tasks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Tasks]]:
     made: list[Tasks] = []
 
     def make(workers: int) -> Tasks:
-        made.append(Tasks(workers, request.param))
+        made.append(Tasks(1, workers, request.param))
         return made[-1]
 
     yield make
@@ -351,7 +319,7 @@ def test_a_ps_that_is_back_before_workers_use_it_is_found_out(tasks: Any) -> Non
 
 def test_a_ps_that_is_back_before_the_coordinator_is_found_out(tasks: Any) -> None:
     cluster = tasks(1)
-    strategy = strategy_of(cluster.cluster)
+    strategy = cluster.strategy()
     cluster.kill("ps", 0)
     cluster.start("ps", 0)
     coordinator = ClusterCoordinator(strategy)

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sidereal/base/hash.h"
+#include "tests/sim/contributions.h"
 #include "tests/sim/ledger.h"
 
 namespace sidereal::sim {
@@ -76,6 +77,12 @@ CoordinatorScenario draw_coordinator(uint64_t seed, const Wishes& wishes) {
   out.ps_dies = rng.chance(0.1);
   if (out.options.in_flight_max == 1 && rng.chance(0.5)) {
     out.options.staleness_max = rng.between(0, 4);
+  } else if (out.options.in_flight_max == 1) {
+    out.options.step_size = out.options.workers;
+    out.options.step_quorum =
+        rng.chance(0.5) ? out.options.workers : rng.between(1, out.options.workers);
+    out.options.step_patience_ns = sized(rng, 10 * kMillisecond, kSecond);
+    out.contributing = rng.chance(0.5) ? 1 : rng.unit();
   }
   out.hold_ns = rng.chance(0.7) ? 0 : sized(rng, 10 * kMillisecond, kSecond);
   return out;
@@ -89,20 +96,22 @@ std::string CoordinatorScenario::to_string() const {
       "back after {} ms; faults each ms: death {}, break {}; held each {} ms; ps {} times, "
       "timeouts {} times within "
       "{} ms; slow {:.3f}, failing {:.3f}, refused {:.3f}, late {:.3f}, derived {:.3f}, poisoned "
-      "{:.3f}, accused {:.3f}, unbuildable {:.3f}, {}, staleness of {}",
+      "{:.3f}, accused {:.3f}, unbuildable {:.3f}, {}, staleness of {}, steps of {} of {} "
+      "closures, {:.2f} of "
+      "all",
       options.workers, options.in_flight_max, options.ps, closures, users, options.queue_max,
       resources, ms(run_ns), ms(build_ns), ms(delay_ns), ms(think_ns), ms(detect_ns), ms(return_ns),
       ms(death_ns), ms(break_ns), ms(hold_ns), options.transient_ps_failures,
       options.transient_timeouts, ms(options.failure_window_ns), slow, failing, refused, late,
       derived, poisoned, accused, unbuildable, ps_dies ? "a ps dies" : "all ps live",
-      options.staleness_max.value_or(-1));
+      options.staleness_max.value_or(-1), options.step_quorum, options.step_size, contributing);
 }
 
 std::string CoordinatorReport::to_string() const {
   return fmt::format(
       "trace {:016x}, {} events, {} deaths, held {} times; {} values, {} errors, {} cancelled, {} "
-      "raised; {} runs",
-      hash, events, deaths, held, values, errors, cancelled, raised, runs);
+      "raised; {} runs, {} steps",
+      hash, events, deaths, held, values, errors, cancelled, raised, runs, steps);
 }
 
 namespace {
@@ -117,6 +126,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         rng_(scenario.seed ^ 0xc00d),
         workers_(static_cast<size_t>(options_.workers)),
         users_(static_cast<size_t>(scenario.users)),
+        contributions_(options_, &ledger_),
         ps_reports_(static_cast<size_t>(options_.ps)) {
     scheduler_ = make(options_, this, 0);
   }
@@ -148,7 +158,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
 
   // ---- SchedulerHooks.
 
-  void run(int worker, uint64_t life, ClosureId closure) override {
+  void run(int worker, uint64_t life, ClosureId closure, int64_t step) override {
     say("run", static_cast<uint64_t>(worker), closure);
     ++report_.runs;
     Worker& one = workers_[static_cast<size_t>(worker)];
@@ -166,12 +176,12 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     Open& open = known->second;
     if (open.worker >= 0) ledger_.complain("closure {} is run twice at once", closure);
     const auto place = std::pair(open.rank, closure);
-    if (open.rank == 0 ? !waiting_.empty() : waiting_.begin()->first != open.rank) {
-      ledger_.complain("closure {} is run before its turn", closure);
-    }
+    if (!is_its_turn(open)) ledger_.complain("closure {} is run before its turn", closure);
     waiting_.erase(place);
     open.rank = 0;
     open.worker = worker;
+    open.step = open.contributes ? step : 0;
+    if (open.contributes) contributions_.begin(worker, closure, step);
     open.began_ns = now_;
     open.ended_since.clear();
     check_staleness(worker);
@@ -227,6 +237,21 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     }
   }
 
+  void end_step(int64_t step, std::span<const ClosureId> closures) override {
+    say("end_step", static_cast<uint64_t>(step), closures.size());
+    const bool is_awaited =
+        joining_ > 0 || is_awaited_ || now_ - quiet_since_ns_ >= options_.step_patience_ns;
+    contributions_.end_step(step, closures, is_held_ || (waiting_.empty() && is_awaited));
+    report_step(step);
+  }
+
+  void forget_steps(int64_t step) override {
+    say("forget_steps", static_cast<uint64_t>(step), 0);
+    if (is_held_) ledger_.complain("steps are forgotten while all is held");
+    contributions_.forget(step);
+    report_step(step);
+  }
+
   void closure_ended(ClosureId closure, const Status& status) override {
     say("ended", closure, static_cast<uint64_t>(status.code()));
     const auto known = open_.find(closure);
@@ -234,7 +259,9 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     const Open& open = known->second;
     if (status.ok()) {
       ++report_.values;
-      if (told_ != closure || !told_outcome_.status.ok()) {
+      if (open.contributes) {
+        contributions_.check_value(closure);
+      } else if (told_ != closure || !told_outcome_.status.ok()) {
         ledger_.complain("closure {} has a value that nobody brought", closure);
       }
       if (open.times == 0) ledger_.complain("closure {} has a value, and never ran", closure);
@@ -299,6 +326,8 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     int times = 0;  ///< That it ran to its end.
     int cancels = 0;
     bool is_cancelled = false;
+    bool contributes = false;
+    int64_t step = 0;                         ///< To this one.
     std::map<int, int64_t> ended_since = {};  ///< Closures, by the worker, since it began.
   };
   struct Held {
@@ -308,6 +337,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   struct User {
     enum class Does : uint8_t { kThinks, kSchedules, kJoins, kAsks, kEnds } does = Does::kThinks;
     std::vector<ResourceId> resources;
+    bool contributes = false;  ///< What it schedules.
     uint64_t turn = 0;
     bool waits = false;
     bool must_raise = false;  ///< There was an error when it asked.
@@ -328,6 +358,17 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   }
   void forget_running(int worker, ClosureId closure) {
     running_ -= workers_[static_cast<size_t>(worker)].running.erase(closure);
+  }
+
+  /// What is tried again in this very moment has no rank yet: it is last, or, if it contributes,
+  /// first.
+  [[nodiscard]] bool is_its_turn(const Open& open) const {
+    if (open.rank == 0) return open.contributes || waiting_.empty();
+    const bool has_first = std::ranges::any_of(must_stay_, [this](ClosureId id) {
+      const auto other = open_.find(id);
+      return other != open_.end() && other->second.contributes && other->second.worker < 0;
+    });
+    return !has_first && waiting_.begin()->first == open.rank;
   }
 
   // ---- Workers.
@@ -364,6 +405,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
       Open& open = open_[closure];
       open.worker = -1;
       --running_;
+      contributions_.leave(closure);
       (open.is_cancelled ? must_end_ : must_stay_).push_back(closure);
     }
   }
@@ -390,6 +432,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     later(rng_.around(scenario_.break_ns), [this] {
       if (is_calm()) return;
       plan_break();
+      if (options_.step_size > 0 && rng_.chance(0.2)) return lose_step();
       const auto worker = static_cast<int>(rng_.below(workers_.size()));
       notice_loss(worker, workers_[static_cast<size_t>(worker)].link);
     });
@@ -399,8 +442,9 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     later(rng_.around(scenario_.hold_ns), [this] {
       if (is_calm()) return;
       say("hold", 0, 0);
-      scheduler_->hold();
       is_held_ = true;
+      scheduler_->hold();
+      if (contributions_.is_resting()) ledger_.complain("a step waits, and all is held");
       was_idle_ = is_idle();
       report_.held += was_idle_ ? 1 : 0;
       later(rng_.around(10 * scenario_.run_ns), [this] { end_hold(); });
@@ -414,6 +458,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     plan_hold();
   }
   [[nodiscard]] bool is_idle() const {
+    if (!contributions_.is_at_rest()) return false;
     return std::ranges::all_of(workers_, [](const Worker& one) {
       const bool is_building = std::ranges::any_of(
           one.copies, [](const auto& copy) { return copy.second == Copy::kUnderWay; });
@@ -437,8 +482,11 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     const int64_t takes = rng_.around(scenario_.run_ns) * (rng_.chance(scenario_.slow) ? 100 : 1);
     const uint64_t process = workers_[static_cast<size_t>(worker)].process;
     const Outcome outcome = draw_outcome(worker, closure);
-    later(there + takes, [this, worker, life, closure, process, outcome] {
+    const int64_t step = open_[closure].step;
+    later(there + takes, [this, worker, life, closure, process, outcome, step] {
       Worker& one = workers_[static_cast<size_t>(worker)];
+      const bool is_there = one.process == process && outcome.status.ok();
+      if (step > 0 && (is_there || rng_.chance(0.5))) contributions_.arrive(closure, step);
       if (one.process != process) return;  // It died with its process.
       const auto open = open_.find(closure);
       if (open != open_.end() && outcome.status.ok()) ++open->second.times;
@@ -486,13 +534,19 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     }
     say("told", closure, static_cast<uint64_t>(outcome.status.code()));
     Open& open = open_[closure];
-    const bool is_again = expect_again(outcome, open.began_ns, &open.cancels);
+    bool is_again = expect_again(outcome, open.began_ns, &open.cancels);
     const bool is_lost =
         outcome.origin.job == Origin::Job::kWorker && outcome.origin.task == worker;
     forget_running(worker, closure);
     count_staleness(worker);
     open.worker = -1;
-    (is_again && !open.is_cancelled ? must_stay_ : must_end_).push_back(closure);
+    if (open.contributes && outcome.status.ok()) is_again = !contributions_.give(closure);
+    if (open.contributes && !outcome.status.ok()) contributions_.leave(closure);
+    if (contributions_.has(closure)) {
+      quiet_since_ns_ = now_;
+    } else {
+      (is_again && !open.is_cancelled ? must_stay_ : must_end_).push_back(closure);
+    }
     if (is_lost) {
       note_lost(worker);
       later(rng_.around(scenario_.detect_ns), [this, worker] { find(worker); });
@@ -501,6 +555,53 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     told_outcome_ = outcome;
     scheduler_->ended(worker, life, closure, outcome, now_);
     told_ = 0;
+    settle();
+  }
+
+  // ---- Steps.
+
+  /// Parameter servers end, or forget, a step; maybe they do, and it is said that they did not.
+  void report_step(int64_t step) {
+    step_began_ns_ = now_;
+    later(rng_.around(scenario_.run_ns), [this, step] {
+      Outcome outcome;
+      const auto ps = static_cast<int>(rng_.below(static_cast<uint64_t>(options_.ps)));
+      if (rng_.chance(scenario_.refused)) {
+        outcome = {by_code(StatusCode::kUnavailable, 0), {.job = Origin::Job::kPs, .task = ps}};
+      } else if (rng_.chance(scenario_.failing / 4)) {
+        outcome = {by_code(StatusCode::kInvalidArgument, 0)};
+      }
+      const bool is_ok = outcome.status.ok();
+      if (is_ok || rng_.chance(0.5)) contributions_.carry_out();
+      later(rng_.around(scenario_.delay_ns), [this, step, outcome] { tell_step(step, outcome); });
+    });
+  }
+  void tell_step(int64_t step, const Outcome& outcome) {
+    const bool is_ok = outcome.status.ok();
+    say("step", static_cast<uint64_t>(step), static_cast<uint64_t>(outcome.status.code()));
+    const bool is_again = is_ok || expect_again(outcome, step_began_ns_, &step_cancels_);
+    if (is_ok) step_cancels_ = 0;
+    report_.steps += is_ok && contributions_.is_updating() ? 1 : 0;
+    const std::set<ClosureId> closures = contributions_.done(is_ok);
+    for (const ClosureId closure : closures) {
+      if (!open_.contains(closure)) continue;
+      (is_ok || !is_again || is_cancelling_ ? must_end_ : must_stay_).push_back(closure);
+    }
+    if (!is_again && !is_fatal_ && pending_.ok() && closures.empty()) pending_ = outcome.status;
+    told_outcome_ = outcome;
+    told_step_.insert(closures.begin(), closures.end());
+    scheduler_->step_done(step, outcome, now_);
+    told_step_.clear();
+    settle();
+  }
+  /// A ps was started again.
+  void lose_step() {
+    say("lose_step", 0, 0);
+    if (!contributions_.is_updating()) {
+      contributions_.lose();
+      for (const ClosureId closure : contributions_.give_up()) must_stay_.push_back(closure);
+    }
+    scheduler_->step_lost(now_);
     settle();
   }
 
@@ -547,7 +648,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
       lacking_.insert(closure);
       return;
     }
-    if (told_ != closure) {
+    if (told_ != closure && !told_step_.contains(closure)) {
       return ledger_.complain("closure {} fails, and nobody said so", closure);
     }
     if (coord::is_ps_failure(status)) {
@@ -637,11 +738,12 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         for (const ResourceId resource : live_) {
           if (rng_.chance(0.4)) user.resources.push_back(resource);
         }
+        user.contributes = options_.step_size > 0 && rng_.chance(scenario_.contributing);
       }
     }
     user.waits = false;
     user.must_raise = !pending_.ok() || is_fatal_;
-    is_cancelling_ = is_cancelling_ || user.must_raise;
+    if (user.must_raise && !std::exchange(is_cancelling_, true)) contributions_.cancel();
     switch (user.does) {
       case User::Does::kSchedules:
         return schedule(number);
@@ -654,6 +756,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
         return next(number, joined.status(), is_last);
       }
       case User::Does::kAsks: {
+        is_awaited_ = true;
         const auto done = scheduler_->done();
         if (done.ok() && !done->has_value()) return wait(number);
         if (done.ok() && **done != open_.empty()) {
@@ -674,21 +777,29 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     const ClosureId next_id = last_closure_ + 1;
     Open& open = open_[next_id];
     open.resources = user.resources;
+    open.contributes = user.contributes;
     open.rank = ++rank_;
     for (const ResourceId resource : open.resources) ++held_[resource].uses;
     waiting_.insert({open.rank, next_id});
     const bool is_full = options_.queue_max > 0 && waiting_.size() > options_.queue_max;
     const bool is_held_up = joining_ > 0 || is_full;
-    const auto taken = scheduler_->schedule(user.resources, now_);
+    const bool was_awaited = std::exchange(is_awaited_, false);
+    const auto taken = scheduler_->schedule(user.resources, now_, user.contributes);
     if (taken.ok() && taken->has_value()) {
+      quiet_since_ns_ = now_;
       if (**taken != next_id) ledger_.complain("closures are not numbered");
       if (joining_ > 0) ledger_.complain("a closure is taken while somebody joins");
       if (is_full) ledger_.complain("a closure is taken by a queue that is full");
       last_closure_ = next_id;
       ++scheduled_;
       user.resources.clear();
+      if (rng_.chance(0.02)) {
+        is_awaited_ = true;
+        scheduler_->await(now_);
+      }
       return next(number, {}, false);
     }
+    is_awaited_ = was_awaited;
     for (const ResourceId resource : user.resources) --held_[resource].uses;
     waiting_.erase({rank_, next_id});
     open_.erase(next_id);
@@ -763,15 +874,16 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     for (const ClosureId closure : std::exchange(must_end_, {})) {
       if (open_.contains(closure)) ledger_.complain("closure {} has not ended", closure);
     }
-    const uint64_t rank = ++rank_;
+    const uint64_t last = ++rank_;
+    const uint64_t first = --first_rank_;
     for (const ClosureId closure : std::exchange(must_stay_, {})) {
       const auto open = open_.find(closure);
       if (open == open_.end()) {
         // It may have met a resource that could not be made on its next worker.
         if (!lacking_.contains(closure)) ledger_.complain("closure {} is not tried again", closure);
       } else if (open->second.worker < 0) {
-        open->second.rank = rank;
-        waiting_.insert({rank, closure});
+        open->second.rank = open->second.contributes ? first : last;
+        waiting_.insert({open->second.rank, closure});
       }
     }
     lacking_.clear();
@@ -780,6 +892,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
                        waiting_.size(), scheduler_->in_flight(), scheduler_->queued());
     }
     if (is_held_) check_is_idle();
+    if (is_held_ && contributions_.is_resting()) ledger_.complain("a step waits, and all is held");
     if (!is_held_ && !is_cancelling_ && !waiting_.empty()) check_nobody_is_idle();
     if (!std::exchange(is_woken_, false)) return check_nobody_waits_in_vain();
     for (size_t i = 0; i < users_.size(); ++i) {
@@ -806,7 +919,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
     const bool has_room = options_.queue_max == 0 || waiting_.size() < options_.queue_max;
     for (const User& user : users_) {
       if (!user.waits) continue;
-      const bool may_go = is_cancelling_                        ? running_ == 0
+      const bool may_go = is_cancelling_ ? running_ == 0 && !contributions_.is_updating()
                           : user.does == User::Does::kSchedules ? has_room && joining_ == 0
                                                                 : open_.empty();
       if (may_go || (!is_cancelling_ && !pending_.ok())) {
@@ -842,12 +955,20 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   }
 
   void check_nobody_is_idle() {
+    const uint64_t first = waiting_.begin()->first;
+    bool contributes = false;
+    for (const auto& [rank, closure] : waiting_) {
+      if (rank != first) break;
+      contributes |= open_[closure].contributes;
+    }
+    if (contributes && contributions_.is_full()) return;
     for (int i = 0; i < options_.workers; ++i) {
       const Worker& one = workers_[static_cast<size_t>(i)];
       const bool is_building = std::ranges::any_of(
           one.copies, [](const auto& copy) { return copy.second == Copy::kUnderWay; });
       if (one.is_linked && !is_building && now_ > starts_at(i) &&
-          one.running.size() <= static_cast<size_t>(options_.in_flight_max) / 2 && !is_ahead(i)) {
+          one.running.size() <= static_cast<size_t>(options_.in_flight_max) / 2 && !is_ahead(i) &&
+          (!contributes || contributions_.is_for(i))) {
         return ledger_.complain("worker {} runs {} closures while {} wait", i, one.running.size(),
                                 waiting_.size());
       }
@@ -896,10 +1017,16 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   size_t users_done_ = 0;
   bool is_over_ = false;
   uint64_t links_ = 0;
+  Contributions contributions_;
+  bool is_awaited_ = false;     // Somebody waits for what is scheduled.
+  int64_t quiet_since_ns_ = 0;  // Since something was scheduled, or contributed.
+  int64_t step_began_ns_ = 0;   // Of its end.
+  int step_cancels_ = 0;
   // What must be so in the scheduler.
   std::map<ClosureId, Open> open_;
   std::set<std::pair<uint64_t, ClosureId>> waiting_;  // By rank.
-  uint64_t rank_ = 0;
+  uint64_t rank_ = uint64_t{1} << 40;
+  uint64_t first_rank_ = rank_;
   size_t running_ = 0;
   bool is_held_ = false;
   bool was_idle_ = false;  // While it was held.
@@ -921,6 +1048,7 @@ class CoordinatorRun final : public coord::SchedulerHooks {
   std::vector<ClosureId> must_end_;
   std::vector<ClosureId> must_stay_;
   std::set<ClosureId> lacking_;
+  std::set<ClosureId> told_step_;
   ClosureId told_ = 0;
   Outcome told_outcome_;
   uint64_t hook_calls_ = 0;

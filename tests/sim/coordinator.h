@@ -19,7 +19,8 @@ class SchedulerUnderTest {
  public:
   virtual ~SchedulerUnderTest() = default;
   virtual Result<std::optional<coord::ClosureId>> schedule(
-      std::span<const coord::ResourceId> resources, int64_t now_ns) = 0;
+      std::span<const coord::ResourceId> resources, int64_t now_ns, bool contributes) = 0;
+  virtual void await(int64_t now_ns) = 0;
   virtual void begin_join() = 0;
   virtual Result<bool> joined() = 0;
   virtual void leave_join() = 0;
@@ -33,6 +34,8 @@ class SchedulerUnderTest {
                      const coord::Outcome& outcome, int64_t now_ns) = 0;
   virtual void built(int worker, uint64_t life, coord::ResourceId resource,
                      const coord::Outcome& outcome, int64_t now_ns) = 0;
+  virtual void step_lost(int64_t now_ns) = 0;
+  virtual void step_done(int64_t step, const coord::Outcome& outcome, int64_t now_ns) = 0;
   virtual int64_t tick(int64_t now_ns) = 0;
   virtual void hold() = 0;
   [[nodiscard]] virtual bool is_idle() const = 0;
@@ -49,9 +52,10 @@ class AnyScheduler final : public SchedulerUnderTest {
   AnyScheduler(const coord::SchedulerOptions& options, coord::SchedulerHooks* hooks, int64_t now_ns)
       : it_(options, hooks, now_ns) {}
   Result<std::optional<coord::ClosureId>> schedule(std::span<const coord::ResourceId> resources,
-                                                   int64_t now_ns) override {
-    return it_.schedule(resources, now_ns);
+                                                   int64_t now_ns, bool contributes) override {
+    return it_.schedule(resources, now_ns, contributes);
   }
+  void await(int64_t now_ns) override { it_.await(now_ns); }
   void begin_join() override { it_.begin_join(); }
   Result<bool> joined() override { return it_.joined(); }
   void leave_join() override { it_.leave_join(); }
@@ -72,6 +76,10 @@ class AnyScheduler final : public SchedulerUnderTest {
   void built(int worker, uint64_t life, coord::ResourceId resource, const coord::Outcome& outcome,
              int64_t now_ns) override {
     it_.built(worker, life, resource, outcome, now_ns);
+  }
+  void step_lost(int64_t now_ns) override { it_.step_lost(now_ns); }
+  void step_done(int64_t step, const coord::Outcome& outcome, int64_t now_ns) override {
+    it_.step_done(step, outcome, now_ns);
   }
   int64_t tick(int64_t now_ns) override { return it_.tick(now_ns); }
   void hold() override { it_.hold(); }
@@ -98,26 +106,27 @@ std::unique_ptr<SchedulerUnderTest> make_scheduler(const coord::SchedulerOptions
 struct CoordinatorScenario {
   uint64_t seed = 0;
   coord::SchedulerOptions options;
-  int users = 1;           ///< That schedule, join and ask whether all is done, at once.
-  int closures = 0;        ///< That they schedule, all together.
-  int resources = 0;       ///< That are there at a time, at most.
-  int64_t run_ns = 0;      ///< Mean times: of a closure,
-  int64_t build_ns = 0;    ///< of making a resource,
-  int64_t delay_ns = 0;    ///< of a message,
-  int64_t think_ns = 0;    ///< between two closures of a user,
-  int64_t detect_ns = 0;   ///< until a loss is noticed,
-  int64_t return_ns = 0;   ///< until a task is back.
-  int64_t death_ns = 0;    ///< Between deaths of workers, of all together; 0: none.
-  int64_t break_ns = 0;    ///< Between connections that break.
-  int64_t hold_ns = 0;     ///< Between times when all is held.
-  double slow = 0;         ///< Share of closures that take a hundred times as long.
-  double failing = 0;      ///< Shares of closures that end so: an error of their own,
-  double refused = 0;      ///< a ps that does not answer,
-  double late = 0;         ///< a deadline,
-  double derived = 0;      ///< cancelled, and not by the coordinator,
-  double poisoned = 0;     ///< cancelled so whenever they run,
-  double accused = 0;      ///< a worker that does not answer.
-  double unbuildable = 0;  ///< Share of resources that some workers cannot make.
+  int users = 1;            ///< That schedule, join and ask whether all is done, at once.
+  int closures = 0;         ///< That they schedule, all together.
+  int resources = 0;        ///< That are there at a time, at most.
+  int64_t run_ns = 0;       ///< Mean times: of a closure,
+  int64_t build_ns = 0;     ///< of making a resource,
+  int64_t delay_ns = 0;     ///< of a message,
+  int64_t think_ns = 0;     ///< between two closures of a user,
+  int64_t detect_ns = 0;    ///< until a loss is noticed,
+  int64_t return_ns = 0;    ///< until a task is back.
+  int64_t death_ns = 0;     ///< Between deaths of workers, of all together; 0: none.
+  int64_t break_ns = 0;     ///< Between connections that break.
+  int64_t hold_ns = 0;      ///< Between times when all is held.
+  double slow = 0;          ///< Share of closures that take a hundred times as long.
+  double failing = 0;       ///< Shares of closures that end so: an error of their own,
+  double refused = 0;       ///< a ps that does not answer,
+  double late = 0;          ///< a deadline,
+  double derived = 0;       ///< cancelled, and not by the coordinator,
+  double poisoned = 0;      ///< cancelled so whenever they run,
+  double accused = 0;       ///< a worker that does not answer.
+  double contributing = 0;  ///< Share of closures that contribute to steps, where there are any.
+  double unbuildable = 0;   ///< Share of resources that some workers cannot make.
   bool ps_dies = false;
 
   [[nodiscard]] std::string to_string() const;
@@ -133,6 +142,7 @@ struct CoordinatorReport {
   int64_t raised = 0;
   int64_t runs = 0;
   int64_t deaths = 0;
+  int64_t steps = 0;                    ///< That have ended well.
   int64_t held = 0;                     ///< How often nothing ran, as was asked for.
   std::vector<std::string> complaints;  ///< what must not be; empty: the run is good
 

@@ -37,14 +37,16 @@ endfunction()
 plant(believes_earlier_lives
       "living(worker, life);\n  if (one == nullptr ||"
       "living(worker, workers_[static_cast<size_t>(worker)].life);\n  if (one == nullptr ||")
-plant(retries_first "++retried_;\n  queue_.push_back(id);" "++retried_;\n  queue_.push_front(id);")
+plant(retries_first "else {\n    queue_.push_back(id);" "else {\n    queue_.push_front(id);")
+plant(retries_in_a_later_step "contributes) {\n    queue_.push_front(id);"
+      "contributes) {\n    queue_.push_back(id);")
 plant(keeps_resources_of_the_lost "resource.copies[static_cast<size_t>(worker)] = {};" "")
 plant(takes_closures_while_joining "is_full() || joining_ > 0" "is_full()")
 plant(says_nothing_of_room "if (was_full && !is_full()) hooks_->wake();" "")
 plant(keeps_the_last_error "if (has_error()) return;\n  error_ = error;" "error_ = error;")
 plant(raises_twice "std::exchange(error_, ps_failure_)" "error_")
 plant(forgets_the_lost_ps "std::exchange(error_, ps_failure_)" "std::exchange(error_, Status())")
-plant(does_not_wait_for_cancelled "return in_flight_ == 0;" "return true;")
+plant(does_not_wait_for_cancelled "return in_flight_ == 0 && steps_" "return steps_")
 plant(retries_what_is_cancelled "if (closure.is_cancelled) return end(id, cancelled());" "")
 plant(counts_one_failure_often "tries->empty() || began_ns >= tries->back()" "true")
 plant(never_forgets_failures "now_ns_ - tries->front() > options_.failure_window_ns" "false")
@@ -52,7 +54,9 @@ plant(runs_one_too_many
       "worker.running.size() < static_cast"
       "worker.running.size() <= static_cast")
 plant(lets_the_fast_run_away "!staleness_.may_begin(worker)" "false")
-plant(forgets_who_waits "free_.insert(free_.begin(), ahead.begin(), ahead.end());" "")
+plant(forgets_who_waits "be_free(&ahead_of_step);\n  be_free(&ahead);"
+      "be_free(&ahead_of_step);")
+plant(forgets_who_waits_for_a_step "be_free(&ahead_of_step);\n  be_free(&ahead);" "be_free(&ahead);")
 plant(waits_for_the_lost "  staleness_.lost(worker);\n" "")
 plant(misses_nothing "    staleness_.ended(worker);\n" "    staleness_.lost(worker);\n")
 plant(idles_after_building
@@ -61,8 +65,8 @@ plant(idles_after_building
 plant(keeps_what_is_released "    --resources_[resource].uses;\n    forget_if_unused(resource);"
       "    --resources_[resource].uses;")
 plant(loses_count
-      "    if (!closures_[id].is_own) --in_flight_;\n    retry(worker, id);"
-      "    retry(worker, id);")
+      "    if (!closures_[id].is_own) --in_flight_;\n    leave_step(closures_[id]);"
+      "    leave_step(closures_[id]);")
 plant(leaves_the_queue
       "for (const ClosureId id : std::exchange(queue_, {})) end(id, cancelled());"
       "")
@@ -86,6 +90,30 @@ plant(forgets_what_is_built
       "one.running.empty(); });")
 plant(gives_up_on_a_worker "origin.task == worker ? Verdict::kWorkerLost : Verdict::kAgain"
       "Verdict::kFailed")
+plant(begins_while_a_step_ends
+      "contributes && !steps_.may_begin()"
+      "contributes && steps_.must_forget()")
+plant(has_spares_of_one_worker "contributes && !steps_.may_begin_on(worker)" "false")
+plant(has_values_before_the_step_ends
+      "steps_.ends(id);\n"
+      "steps_.ends(id);\n  hooks_->closure_ended(id, {});\n")
+plant(ends_steps_early
+      "steps_.is_complete() || lacks_closures()"
+      "steps_.is_complete() || steps_.is_resting()")
+plant(waits_for_closures_that_do_not_come "queue_.empty() && (joining_ > 0 ||" "false && (")
+plant(keeps_the_place_of_the_lost "if (is_of_step(closure)) steps_.fails();" "")
+plant(uses_what_was_given_up "    steps_.spoil();\n    if (verdict" "    if (verdict")
+plant(believes_in_a_lost_step "std::vector<ClosureId> closures = give_step_up();"
+      "std::vector<ClosureId> closures;")
+plant(takes_void_closures_for_late "outcome.status.ok() && known.is_void" "false")
+plant(cancels_without_waiting_for_the_update
+      "in_flight_ == 0 && steps_.does() != Steps::Does::kUpdates"
+      "in_flight_ == 0")
+plant(leaves_the_step_when_all_is_cancelled
+      "for (const ClosureId id : give_step_up()) end(id, cancelled());"
+      "")
+plant(holds_in_the_middle_of_a_step "  is_held_ = true;\n  end_step_if_complete();"
+      "  is_held_ = true;")
 
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/scheduler_bugs.inc CONTENT "@scheduler_bugs@"
      @ONLY)

@@ -64,6 +64,11 @@ class Trace:
         self.open_values: list[Output] = []
         #: Variables that each worker has one of, by id().
         self.of_workers: dict[int, Any] = {}
+        #: In step: optimizers that have given their gradients, by id(), what ends the step for
+        #: these, and what is fed with the number of the step.
+        self.contributed: dict[int, Any] = {}
+        self.steps: list[int] = []
+        self.step: Output | None = None
         self._reads: dict[Any, Output] = {}
 
     def before(self, effects: Effects) -> list[int]:

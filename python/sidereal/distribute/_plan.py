@@ -82,6 +82,8 @@ class Plan:
     fetches: names of the values that come back, for Plan.pack().
     targets: names of the nodes that must run for what they do.
     of_workers: variables that each worker has one of, and that the function uses.
+    steps, step: numbers of what ends the step that it contributes to, and the name of what is fed
+        with the number of this; it is none of `feeds`.
     specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
     """
 
@@ -108,6 +110,8 @@ class Plan:
         self.places += [place for _, place in trace.outside.values()]
         self.of_workers = list(trace.of_workers.values())
         self.nodes = list(trace.targets)
+        self.steps = list(trace.steps)
+        self.step = None if trace.step is None else trace.step.name
         self._present = [leaf is not None for leaf in found]
         self.specs = [
             TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, call.tensors)
@@ -126,7 +130,11 @@ class Plan:
     def values(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """What is fed for these arguments: these, and the variables of this process that the
         function reads, as they are now."""
-        return [*tensors, *(variable._present() for variable in self._outside)]
+        return [*tensors, *self.values_outside()]
+
+    def values_outside(self) -> list[Tensor]:
+        """Of variables of this process that it reads."""
+        return [variable._present() for variable in self._outside]
 
     def pack(self, tensors: Sequence[Any]) -> Any:
         """What was fetched in the structure of the function's result."""

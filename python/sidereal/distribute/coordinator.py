@@ -42,8 +42,9 @@ from ._per_worker import (
     tracing,
 )
 from ._per_worker_variable import PerWorkerVariable
-from ._plan import Plan
+from ._plan import Plan, Plans
 from ._recovery import Recovery, watch
+from ._steps import Steps
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
 
 __all__ = [
@@ -81,9 +82,15 @@ class ClusterCoordinator:
     effectively_once: a function that runs again does not make the changes of variables again that
         it has made; where it would, it sees the variable as it is. Variables alone: what it does to
         queues and tables it does again.
-    consistency: what a function misses that others do on other workers while it runs. "async":
-        anything. "bounded(s)", s from 1: a worker that has ended more than s functions while one of
-        another worker runs begins no more until that has ended.
+    consistency: what a function misses that others do on other workers while it runs; that of the
+        strategy if absent. "async": anything. "bounded(s)", s from 1: a worker that has ended more
+        than s functions while one of another worker runs begins no more until that has ended.
+        "sync": functions train in step. One optimizer.apply_gradients() in a function is its part
+        of a step; when as many functions as there are workers have given theirs, variables are
+        updated once by the means, these functions have ended, and the next ones begin. Those that
+        apply no gradients run at any time. "sync(k of n)": k of the n workers are enough, and what
+        slower ones give is dropped. "hybrid": as sync, but rows of tables are updated by each
+        function, at once.
     on_ps_loss: "raise": the job has failed, as in TensorFlow. "restore": a parameter server that is
         started again within `ps_timeout` gets its variables from the newest checkpoint of
         restore_from(), those of others stay, and what did not end runs again.
@@ -116,8 +123,10 @@ class ClusterCoordinator:
         self, strategy: ParameterServerStrategy, *, closures_per_worker: int = 1,
         queue_limit: int = _QUEUE_MAX, closure_timeout: float | None = None,
         ps_timeout: float = 30.0, compute_dtype: Any = "float32", effectively_once: bool = False,
-        consistency: str = "async", on_ps_loss: str = "raise",
+        consistency: str | None = None, on_ps_loss: str = "raise",
     ) -> None:  # fmt: skip
+        if consistency is None:
+            consistency = strategy._consistency
         if on_ps_loss not in ("raise", "restore"):
             raise ValueError(f"on_ps_loss is {on_ps_loss!r}; it is 'raise' or 'restore'")
         if queue_limit < 0:
@@ -164,8 +173,15 @@ class ClusterCoordinator:
                 **{name: int(seconds * MS) for name, seconds in ms.items()},
                 **{name: int(count) for name, count in counts.items()},
                 "consistency": consistency,
+                "step_target": strategy._target_of_status(),
+                "step_ps": strategy._ps[0],
             },
         )
+        #: None: optimizers in functions update variables.
+        self._steps = self._steps_of(consistency)
+        #: Functions as they are in step: they are no one else's.
+        self._plans_in_step = Plans(strategy._graph)
+        self._wrapped: dict[int, tuple[ConcreteFunction, Function]] = {}
         if self._recovery is not None:
             self._recovery.coordinate(self._native)
             threading.Thread(
@@ -179,6 +195,13 @@ class ClusterCoordinator:
         if patience > 0:
             watched = (weakref.ref(self), self._ended, patience)
             threading.Thread(target=_watch, args=watched, name="watch dog", daemon=True).start()
+
+    def _steps_of(self, consistency: str) -> Steps | None:
+        written, bound = _native.parse_consistency(consistency)
+        kind = written.partition("(")[0]
+        if kind not in ("sync", "hybrid") and not (kind == "bounded" and bound == 0):
+            return None
+        return Steps(self._strategy, self._native, written, uuid.uuid4().hex)
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -208,6 +231,8 @@ class ClusterCoordinator:
             plan, number, resources, tensors = self._found(fn, args, kwargs)
             if key is not None:
                 self._quick[key] = (plan, number, resources)
+        if self._steps is not None:
+            self._steps.feed(plan)
         ms = milliseconds(timeout)
         return RemoteValue(self._native.schedule(number, tensors, resources, ms), plan)
 
@@ -245,12 +270,25 @@ class ClusterCoordinator:
         args, kwargs = self._entered((tuple(args or ()), kwargs or {}), resources)
         with self._tells_worker():
             begin = time.perf_counter_ns()
-            plan, tensors = self._strategy._plan(fn, args, kwargs)
+            plan, tensors = self._plan(fn, args, kwargs)
             if id(plan) not in self._numbers:
                 self._native.record_tracing(time.perf_counter_ns() - begin)
             number = self._number(plan)
         resources += [self._own_of(variable) for variable in plan.of_workers]
         return plan, number, resources, tensors
+
+    def _plan(
+        self, fn: Function | ConcreteFunction, args: Any, kwargs: Any
+    ) -> tuple[Plan, list[Tensor]]:
+        if self._steps is None:
+            return self._strategy._plan(fn, args, kwargs)
+        if isinstance(fn, ConcreteFunction):
+            # It was traced to update variables.
+            if id(fn) not in self._wrapped:
+                self._wrapped[id(fn)] = (fn, Function(_calling(fn)))
+            fn = self._wrapped[id(fn)][1]
+        with self._steps.collecting():
+            return self._strategy._plan(fn, args, kwargs, self._plans_in_step)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
@@ -268,12 +306,15 @@ class ClusterCoordinator:
 
     def metrics(self) -> dict[str, Any]:
         """What it does now, and how long things took so far: `queued`, `in_flight`,
-        `workers_found`, `retried`, `moves` (commands that had variables move), and by TensorFlow's
+        `workers_found`, `retried`, `steps` (in step, that have ended), `moves` (commands that had
+        variables move), and by TensorFlow's
         names `function_tracing`, `closure_execution` (sent to ended), `remote_value_fetch` (waits
         for values) and `server_def_update` (sessions of workers that were made, or got more
         functions), each with `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
         names = ("queued", "in_flight", "workers_found", "retried")
-        out: dict[str, Any] = dict(zip(names, self._native.figures()))
+        figures = self._native.figures()
+        out: dict[str, Any] = dict(zip(names, figures))
+        out["steps"] = figures[5]
         out["moves"] = self._mover.moves
         for name, (count, *ns) in self._native.timings().items():
             total, p50, p99, most = (value / 1e9 for value in ns)
@@ -498,10 +539,14 @@ class ClusterCoordinator:
         with self._strategy._lock:
             self._native.set_graph(self._strategy._graph.native)
             feeds = [*plan.feeds]
+            if plan.step is not None:
+                feeds.append(plan.step)
             if tracing.asked:
                 assert self._index is not None
                 feeds.append(self._index.name)
-            number = self._native.add_plan(feeds, plan.fetches, plan.targets, tracing.asked)
+            number = self._native.add_plan(
+                feeds, plan.fetches, plan.targets, plan.steps, tracing.asked
+            )
         self._numbers[id(plan)] = (plan, number)
         return number
 
@@ -537,6 +582,14 @@ def _watch(
             )  # fmt: skip
             faulthandler.dump_traceback(2)  # Standard error, whatever Python calls so.
             since = time.monotonic()
+
+
+def _calling(function: ConcreteFunction) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    call.__name__ = function.name
+    return call
 
 
 def _fetched(leaf: Any) -> Any:

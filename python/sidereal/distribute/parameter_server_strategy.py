@@ -14,7 +14,7 @@ from numbers import Integral
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from .. import errors, v1
+from .. import _native, errors, v1
 from .._dispatch import state
 from .._native import Output, Tensor
 from ..dtypes import as_dtype
@@ -161,6 +161,10 @@ class ParameterServerStrategy(Strategy):
         variable is made (experimental.partitioners). None: all are whole.
     start_ps: how many of the cluster's parameter servers it begins on, the first ones; 0: all. The
         others need not run before `sidereal scale` names them.
+    consistency: of its ClusterCoordinator, and so of Model.fit() of models made in its scope.
+    autoscale: "2-8": the least and the most parameter servers that it is on, as they are busy while
+        its coordinator has workers train; the rules are those of `sidereal train --autoscale`.
+        "off": it stays where it is, but for commands.
     Errors: ValueError for a cluster without workers or parameter servers, with other jobs, or of
     which this task is a worker; UnavailableError or DeadlineExceededError when parameter servers
     are not there.
@@ -169,9 +173,12 @@ class ParameterServerStrategy(Strategy):
     def __init__(
         self, cluster_resolver: ClusterResolver | None = None,
         variable_partitioner: Callable[..., Sequence[int]] | None = None,
-        *, start_ps: int = 0,
+        *, start_ps: int = 0, consistency: str = "async", autoscale: str = "off",
     ) -> None:  # fmt: skip
         super().__init__()
+        #: Of its coordinator, which checks it.
+        self._consistency = consistency
+        self._autoscale: _native.Autoscale | None = None
         resolver = TFConfigClusterResolver() if cluster_resolver is None else cluster_resolver
         _check_cluster(resolver)
         if variable_partitioner is not None and not callable(variable_partitioner):
@@ -187,6 +194,8 @@ class ParameterServerStrategy(Strategy):
                 f"start_ps is {start_ps!r}; the cluster has {len(self._ps)} parameter servers, and "
                 "0 is all of them"
             )
+        if autoscale != "off":
+            self._autoscale = _native.Autoscale(autoscale, len(self._ps))
         #: Those that it is on, and those that new variables go to.
         self._used_ps = self._ps[: start_ps or None]
         self._placing_ps = list(self._used_ps)
@@ -433,11 +442,12 @@ class ParameterServerStrategy(Strategy):
 
     def _plan(
         self, function: Callable[..., Any], args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None, plans: Plans | None = None,
     ) -> tuple[Plan, list[Tensor]]:  # fmt: skip
-        """The plan of a call, traced if no earlier one serves it, and what is fed."""
+        """The plan of a call, traced if no earlier one serves it, and what is fed. `plans`: others
+        than those of functions that are called."""
         with self._lock, self._for_workers():
-            plan, tensors = self._plans.find(function, args, dict(kwargs or {}))
+            plan, tensors = (plans or self._plans).find(function, args, dict(kwargs or {}))
         return plan, plan.values(tensors)
 
     @contextmanager

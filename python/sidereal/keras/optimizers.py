@@ -142,10 +142,14 @@ class Optimizer(optimizers.Optimizer):
                     f"{type(self).__name__}.apply_gradients() takes pairs (gradient, variable), as "
                     f"zip(gradients, variables) gives them, and not {each!r}"
                 )
-        pairs = [(grad, variable) for grad, variable in given]
-        super().apply_gradients(pairs)
-        for grad, variable in pairs:
-            if grad is not None and variable.constraint is not None:
+        super().apply_gradients([(grad, variable) for grad, variable in given])
+
+    def _update_all(
+        self, pairs: Sequence[tuple[Any, Variable]], clips: bool = True, counts: bool = True
+    ) -> None:
+        super()._update_all(pairs, clips, counts)
+        for _, variable in pairs:
+            if variable.constraint is not None:
                 variable.assign(variable.constraint(variable))
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> None:

@@ -40,6 +40,7 @@ void Coordinator::start() {
   for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   threads_.emplace_back([this] { keep_time(); });
   threads_.emplace_back([this] { send_bursts(); });
+  if (options_.scheduler.step_size > 0) threads_.emplace_back([this] { end_steps(); });
 }
 
 void Coordinator::stop() {
@@ -55,6 +56,7 @@ void Coordinator::stop() {
     work_.notify_all();
     time_.notify_all();
     unsent_changed_.notify_all();
+    step_work_.notify_all();
   }
   for (const auto& one : calls) one->hang_up();
   for (std::thread& thread : threads_) thread.join();
@@ -70,10 +72,12 @@ void Coordinator::set_graph(const ir::Graph& graph) {
   ++graph_version_;
 }
 
-uint64_t Coordinator::add_plan(service::ClosurePlan plan, bool tells_worker) {
+uint64_t Coordinator::add_plan(service::ClosurePlan plan, PlanUse use) {
   const std::lock_guard lock(mutex_);
-  plans_.push_back(
-      {.what = std::move(plan), .tells_worker = tells_worker, .graph_version = graph_version_});
+  plans_.push_back({.what = std::move(plan),
+                    .steps = std::move(use.steps),
+                    .tells_worker = use.tells_worker,
+                    .graph_version = graph_version_});
   return plans_.size() - 1;
 }
 
@@ -82,13 +86,14 @@ Result<std::shared_ptr<RemoteValue>> Coordinator::schedule(
     milliseconds timeout, const std::function<bool()>& interrupt) {
   std::unique_lock lock(mutex_);
   SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
-  auto value = std::make_shared<Value>(timings_);
+  auto value = new_value();
   Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
   const Until until = until_of(timeout);
   while (true) {
     SR_RETURN_IF_ERROR(failed_);
     SR_ASSIGN_OR_RETURN(const bool is_taken, hand_over(&closure, [&] {
-                          return scheduler_.schedule(resources, now_ns());
+                          return scheduler_.schedule(resources, now_ns(),
+                                                     !plans_[plan].steps.empty());
                         }));
     if (is_taken) {
       flush_or_burst(&lock);
@@ -103,7 +108,10 @@ Result<std::shared_ptr<RemoteValue>> Coordinator::schedule_on(
     std::span<const coord::ResourceId> resources) {
   std::unique_lock lock(mutex_);
   SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
-  auto value = std::make_shared<Value>(timings_);
+  auto value = new_value();
+  if (!plans_[plan].steps.empty()) {
+    return base::invalid_argument("a function of one worker's own contributes to steps of all");
+  }
   Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
   const auto ask = [&]() -> Result<std::optional<coord::ClosureId>> {
     return scheduler_.schedule_on(worker, resources, now_ns());
@@ -211,6 +219,7 @@ void Coordinator::ps_restored(const LostPs& ps) {
   const std::lock_guard lock(mutex_);
   if (ps.task < 0 || static_cast<size_t>(ps.task) >= ps_.size()) return;
   ps_[static_cast<size_t>(ps.task)].incarnation = ps.incarnation;
+  scheduler_.step_lost(now_ns());
   // Workers that wait for it go on at once.
   std::multimap<steady_clock::time_point, size_t> due;
   for (const auto& [when, worker] : connects_) due.emplace(steady_clock::now(), worker);
@@ -229,7 +238,8 @@ Coordinator::Figures Coordinator::figures() const {
           .in_flight = scheduler_.in_flight(),
           .workers_found = scheduler_.workers_found(),
           .retried = scheduler_.retried(),
-          .done = done_};
+          .done = done_,
+          .steps = steps_ended_};
 }
 
 metrics::HistogramSnapshot Coordinator::timing(Timing what) const { return timings_->of(what); }
@@ -269,9 +279,18 @@ Status Coordinator::wait(std::unique_lock<std::mutex>* lock, Until until,
 
 Status Coordinator::check_feeds(uint64_t plan, size_t count) const {
   if (plan >= plans_.size()) return base::not_found("there is no plan {}", plan);
-  const size_t wanted = plans_[plan].what.feeds.size() - (plans_[plan].tells_worker ? 1 : 0);
+  const Plan& known = plans_[plan];
+  const size_t given_here = (known.tells_worker ? 1 : 0) + (known.steps.empty() ? 0 : 1);
+  const size_t wanted = known.what.feeds.size() - std::min(known.what.feeds.size(), given_here);
   if (count == wanted) return {};
   return base::invalid_argument("{} values for the {} feeds of a plan", count, wanted);
+}
+
+std::shared_ptr<Value> Coordinator::new_value() {
+  if (options_.scheduler.step_size == 0) return std::make_shared<Value>(timings_);
+  return std::make_shared<Value>(timings_, [weak = weak_from_this()] {
+    if (const std::shared_ptr<Coordinator> self = weak.lock()) self->await();
+  });
 }
 
 template <class Ask>
@@ -294,15 +313,16 @@ Result<bool> Coordinator::hand_over(Closure* closure, const Ask& ask) {
 
 namespace {
 
-Status set_staleness(ClusterCoordinatorOptions* options) {
+Status set_consistency(ClusterCoordinatorOptions* options) {
   using Kind = config::Consistency::Kind;
   SR_ASSIGN_OR_RETURN(const config::Consistency wanted,
                       config::parse_consistency(options->consistency));
   if (wanted.kind == Kind::kAsync) return {};
-  if (wanted.kind != Kind::kBounded || wanted.bound < 1) {
+  const auto workers = static_cast<int64_t>(options->workers.size());
+  if (wanted.is_geo()) {
     return base::invalid_argument(
-        "consistency is '{}'; functions of a coordinator change variables by themselves: write "
-        "async, or bounded(s) with s from 1. Model.fit(consistency=) has the others",
+        "consistency is '{}'; functions of a coordinator have no copies of variables: write "
+        "async, bounded(s), sync or hybrid. Model.fit(consistency=) has the others",
         wanted.to_string());
   }
   if (options->scheduler.in_flight_max != 1) {
@@ -311,7 +331,22 @@ Status set_staleness(ClusterCoordinatorOptions* options) {
         "begins when it has ended",
         options->scheduler.in_flight_max, wanted.to_string());
   }
-  options->scheduler.staleness_max = wanted.bound;
+  if (!wanted.is_in_step()) {
+    options->scheduler.staleness_max = wanted.bound;
+    return {};
+  }
+  if (wanted.quorum != 0 && wanted.replicas != workers) {
+    return base::invalid_argument(
+        "consistency is '{}'; the cluster has {} workers: write sync(k of {})", wanted.to_string(),
+        workers, workers);
+  }
+  if (options->step_target.empty()) {
+    return base::invalid_argument("consistency is '{}', and no ps is named that ends its steps",
+                                  wanted.to_string());
+  }
+  options->scheduler.step_size = workers;
+  options->scheduler.step_quorum = wanted.quorum == 0 ? workers : wanted.quorum;
+  options->effectively_once = true;
   return {};
 }
 
@@ -326,7 +361,7 @@ Result<std::shared_ptr<ClusterCoordinator>> ClusterCoordinator::create(
     return base::invalid_argument("a worker runs {} closures at a time; it must run at least 1",
                                   options.scheduler.in_flight_max);
   }
-  SR_RETURN_IF_ERROR(set_staleness(&options));
+  SR_RETURN_IF_ERROR(set_consistency(&options));
   options.scheduler.workers = static_cast<int>(options.workers.size());
   options.scheduler.ps = options.ps;
   options.scheduler.ps_come_back = options.restores_ps;

@@ -31,18 +31,25 @@ struct ClusterCoordinatorOptions {
   std::vector<uint64_t> ps_incarnations = {};
   /// Of the session that each worker has, with itself as the master. Device filters are set here.
   service::SessionOptions session;
-  coord::SchedulerOptions scheduler;             ///< But for `workers`, `ps` and `staleness_max`.
+  /// But for `workers`, `ps`, and what `consistency` says.
+  coord::SchedulerOptions scheduler;
   std::chrono::milliseconds closure_timeout{0};  ///< 0: none.
   /// A ps that does not answer workers for so long is lost.
   std::chrono::milliseconds ps_timeout{30'000};
   /// A ps that was started again, and has lost what it held, does not end the job: nothing runs
   /// until ps_restored() says that it holds it again.
   bool restores_ps = false;
-  /// What closures that run at once on workers miss of each other's changes: any ("async"), or as
-  /// coord::Staleness has it ("bounded(s)", s from 1). As config::parse_consistency() takes it.
+  /// What closures that run at once on workers miss of each other's changes: any ("async"), as
+  /// coord::Staleness has it ("bounded(s)", s from 1), or, of those that contribute to steps, all
+  /// ("sync", "sync(k of n)" of n workers, "bounded(0)", and "hybrid", where what a closure
+  /// contributes is of dense variables): coord::Steps. As config::parse_consistency() takes it.
   std::string consistency = "async";
-  /// Closures that are run again make their changes of variables once (resources/changes_made.h).
-  /// Steps of star_server_lite wait for what they push, then.
+  /// Where there are steps: the target of the server at the ps `step_ps`, which ends them.
+  std::string step_target = {};
+  int step_ps = 0;
+  /// Closures that are run again make their changes of variables once (resources/changes_made.h),
+  /// and contribute once; so it is in any case where there are steps. Steps of star_server_lite
+  /// wait for what they push, then.
   bool effectively_once = false;
 };
 
@@ -56,6 +63,22 @@ enum class Timing : uint8_t {
 };
 inline constexpr std::array<std::string_view, 4> kTimings = {
     "function_tracing", "closure_execution", "remote_value_fetch", "server_def_update"};
+
+/// What ends a step for variables that closures contribute to: `update` changes them by what was
+/// contributed, `forget` drops that. The first feed of both, int64, is the number of the step that
+/// begins then; others of `update` are what feed_step() says. Value type.
+struct StepPlans {
+  service::ClosurePlan update;
+  service::ClosurePlan forget;
+};
+
+/// What a plan is told when it runs. Value type.
+struct PlanUse {
+  /// What it contributes to, of add_step(): then a feed, int64, is the number of its step.
+  std::vector<uint64_t> steps = {};
+  /// Its last feed, int64, is the number of the worker that runs it, behind that of the step.
+  bool tells_worker = false;
+};
 
 /// The value of a closure, once it has one. Thread: any.
 /// Source: tf.distribute.experimental.coordinator.RemoteValue.
@@ -83,9 +106,13 @@ class ClusterCoordinator {
 
   /// The graph that plans are of from now on; it begins with the nodes of the one before.
   virtual void set_graph(const ir::Graph& graph) = 0;
-  /// A plan of the graph, by its number. `tells_worker`: its last feed, an int64, is the number of
-  /// the worker that runs it, and given here.
-  virtual uint64_t add_plan(service::ClosurePlan plan, bool tells_worker = false) = 0;
+  /// A plan of the graph, by its number. Feeds of `use` are last, and given here.
+  virtual uint64_t add_plan(service::ClosurePlan plan, PlanUse use = {}) = 0;
+  /// What plans may contribute to, by its number. Of the graph, too.
+  virtual uint64_t add_step(StepPlans plans) = 0;
+  /// Values for the feeds of its update but the first, from now on. kNotFound for a number that
+  /// there is not, kInvalidArgument for too many values, or too few.
+  virtual Status feed_step(uint64_t step, std::vector<tensor::Tensor> values) = 0;
   /// Queues a closure: `plan` with values for its feeds, on a worker that has these resources.
   /// Waits while the queue is full, or somebody joins. Errors: the first one of a closure that
   /// nobody was told of; kNotFound for a plan or a resource; kDeadlineExceeded after `timeout` (0:
@@ -95,7 +122,8 @@ class ClusterCoordinator {
       std::span<const coord::ResourceId> resources, std::chrono::milliseconds timeout,
       const std::function<bool()>& interrupt) = 0;
   /// A closure that this worker runs, soon and again when it returns; see
-  /// coord::Scheduler::schedule_on(). Errors: kNotFound for a plan, worker or resource.
+  /// coord::Scheduler::schedule_on(). Errors: kNotFound for a plan, worker or resource;
+  /// kInvalidArgument for a plan that contributes.
   virtual Result<std::shared_ptr<RemoteValue>> schedule_on(
       int worker, uint64_t plan, std::vector<tensor::Tensor> feeds,
       std::span<const coord::ResourceId> resources) = 0;
@@ -145,7 +173,8 @@ class ClusterCoordinator {
     size_t in_flight = 0;
     int workers_found = 0;
     int64_t retried = 0;
-    int64_t done = 0;  ///< Closures that have ended well.
+    int64_t done = 0;   ///< Closures that have ended well.
+    int64_t steps = 0;  ///< That closures contributed to, and that have ended well.
   };
   [[nodiscard]] virtual Figures figures() const = 0;
   /// Counts a time that this has no part in: kFunctionTracing.

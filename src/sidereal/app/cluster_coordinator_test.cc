@@ -33,7 +33,7 @@ constexpr milliseconds kLong(60'000);
 /// Adds to a variable of a ps, and doubles what it is given.
 struct Steps {
   Steps() {
-    const ir::Output handle = model.add(
+    handle = model.add(
         "Variable", {},
         {{"shared_name", std::string("v")}, {"dtype", DType::kFloat32}, {"shape", Shape{1}}},
         "handle", kPs);
@@ -48,6 +48,7 @@ struct Steps {
     model.add("Reshape", {x}, {{"shape", std::vector<int64_t>{7}}}, "wrong");
   }
   Model model;
+  ir::Output handle;
   ir::Output added;
 };
 
@@ -236,6 +237,47 @@ TEST_P(Coordinators, run_closures_on_all_workers_and_give_their_values) {
   EXPECT_EQ(coordinator_->timing(Timing::kRemoteValueFetch).count, kClosures + 2);
   EXPECT_GE(coordinator_->timing(Timing::kServerDefUpdate).count, 1);
   EXPECT_EQ(coordinator_->timing(Timing::kFunctionTracing).count, 0);
+}
+
+TEST_P(Coordinators, have_variables_change_once_by_the_mean_of_a_step) {
+  Model& model = steps_.model;
+  const ir::AttrMap parts = {{"dtypes", std::vector<std::string>{"float32"}},
+                             {"shapes", std::vector<int64_t>{1, 1}}};
+  ir::AttrMap attrs = parts;
+  attrs["shared_name"] = std::string("sum");
+  const ir::Output sum = model.add("Accumulator", {}, attrs, "sum", kPs);
+  const ir::Output step = model.placeholder("step", DType::kInt64, Shape());
+  model.add("AccumulatorApply", {sum, step, model.placeholder("gradient")}, {}, "contribute", kPs);
+  const ir::Output next = model.placeholder("next", DType::kInt64, Shape());
+  attrs = parts;
+  attrs["waits"] = false;
+  const ir::Output mean = model.add("AccumulatorTake", {sum, next}, attrs, "mean", kPs);
+  model.add("VariableAssignAdd", {steps_.handle, mean}, {}, "update", kPs);
+  model.add("AccumulatorRestart", {sum, next, next}, {}, "forget", kPs);
+  start(2, 1, [this](ClusterCoordinatorOptions* options) {
+    options->consistency = "sync";
+    options->step_target = cluster_->target("ps", 0);
+  });
+  run_once(coordinator_->add_plan({.targets = {"init"}}));
+  const uint64_t end =
+      coordinator_->add_step({.update = {.feeds = {"next"}, .targets = {"update"}},
+                              .forget = {.feeds = {"next"}, .targets = {"forget"}}});
+  const uint64_t plan = coordinator_->add_plan(
+      {.feeds = {"gradient", "step"}, .targets = {"contribute"}}, {.steps = {end}});
+  for (const float x : {1.0F, 3.0F, 5.0F}) {
+    ASSERT_TRUE(schedule(plan, {Tensor::of(Shape{1}, std::vector<float>{x})}).ok());
+  }
+  const Status joined = coordinator_->join(kLong, nullptr);
+  ASSERT_TRUE(joined.ok()) << joined;
+  EXPECT_EQ(coordinator_->figures().steps, 2);
+  const auto read = schedule(coordinator_->add_plan({.fetches = {"read"}}));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(value(*read), std::vector<float>{2 + 5});
+  EXPECT_EQ(coordinator_->feed_step(end, {Tensor::scalar(1.0F)}).code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(coordinator_->feed_step(end + 1, {}).code(), StatusCode::kNotFound);
+  EXPECT_EQ(coordinator_->schedule_on(0, plan, {Tensor::scalar(1.0F)}, {}).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_P(Coordinators, carry_values_of_many_pieces_and_of_none) {

@@ -36,6 +36,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int
     : options_(options),
       hooks_(hooks),
       staleness_(options.workers, options.staleness_max),
+      steps_(options.workers, options.step_size, options.step_quorum),
       workers_(static_cast<size_t>(options.workers)),
       ps_tries_(static_cast<size_t>(options.ps)),
       now_ns_(now_ns),
@@ -53,7 +54,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, SchedulerHooks* hooks, int
 // ---- What users ask for ----------------------------------------------------------------------
 
 Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId> resources,
-                                                     int64_t now_ns) {
+                                                     int64_t now_ns, bool contributes) {
   note(now_ns);
   if (has_error()) {
     if (!cancel_all()) return std::nullopt;
@@ -61,8 +62,10 @@ Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId>
   }
   SR_RETURN_IF_ERROR(check(resources));
   if (is_full() || joining_ > 0) return std::nullopt;
-  const ClosureId id = add(resources);
+  const ClosureId id = add(resources, contributes && options_.step_size > 0);
   queue_.push_back(id);
+  is_awaited_ = false;
+  resting_ns_ = now_ns_;
   dispatch();
   return id;
 }
@@ -74,7 +77,7 @@ Result<ClosureId> Scheduler::schedule_on(int worker, std::span<const ResourceId>
     return base::not_found("there is no worker {}; there are {}", worker, options_.workers);
   }
   SR_RETURN_IF_ERROR(check(resources));
-  const ClosureId id = add(resources);
+  const ClosureId id = add(resources, false);
   closures_[id].is_own = true;
   ++own_;
   workers_[static_cast<size_t>(worker)].own.push_back(id);
@@ -92,9 +95,10 @@ Status Scheduler::check(std::span<const ResourceId> resources) const {
   return {};
 }
 
-ClosureId Scheduler::add(std::span<const ResourceId> resources) {
+ClosureId Scheduler::add(std::span<const ResourceId> resources, bool contributes) {
   const ClosureId id = ++last_closure_;
   closures_[id].resources.assign(resources.begin(), resources.end());
+  closures_[id].contributes = contributes;
   for (const ResourceId resource : resources) ++resources_[resource].uses;
   return id;
 }
@@ -105,6 +109,7 @@ Result<bool> Scheduler::joined() {
     leave_join();
     return raise();
   }
+  end_step_if_complete();
   if (!all_ended()) return false;
   leave_join();
   return true;
@@ -116,8 +121,18 @@ void Scheduler::leave_join() {
   if (--joining_ == 0) hooks_->wake();
 }
 
+void Scheduler::await(int64_t now_ns) {
+  note(now_ns);
+  is_awaited_ = true;
+  end_step_if_complete();
+}
+
 Result<std::optional<bool>> Scheduler::done() {
-  if (!has_error()) return all_ended();
+  if (!has_error()) {
+    is_awaited_ = true;
+    end_step_if_complete();
+    return all_ended();
+  }
   if (!cancel_all()) return std::nullopt;
   return raise();
 }
@@ -140,8 +155,11 @@ bool Scheduler::cancel_all() {
       }
     }
     for (const ClosureId id : std::exchange(queue_, {})) end(id, cancelled());
+    if (steps_.does() == Steps::Does::kRuns) {
+      for (const ClosureId id : give_step_up()) end(id, cancelled());
+    }
   }
-  return in_flight_ == 0;
+  return in_flight_ == 0 && steps_.does() != Steps::Does::kUpdates;
 }
 
 Status Scheduler::raise() {
@@ -248,6 +266,7 @@ void Scheduler::lose(int worker) {
   for (auto& [id, resource] : resources_) resource.copies[static_cast<size_t>(worker)] = {};
   for (const ClosureId id : std::exchange(lost.running, {})) {
     if (!closures_[id].is_own) --in_flight_;
+    leave_step(closures_[id]);
     retry(worker, id);
   }
   finish_cancel();
@@ -280,9 +299,16 @@ void Scheduler::offer(int worker) {
 
 // ---- Closures --------------------------------------------------------------------------------
 
+/// These are the first again.
+void Scheduler::be_free(std::vector<int>* workers) {
+  free_.insert(free_.begin(), workers->begin(), workers->end());
+  workers->clear();
+}
+
 void Scheduler::dispatch() {
   const bool was_full = is_full();
-  std::vector<int> ahead;  // They wait for closures of others.
+  std::vector<int> ahead;          // They wait for closures of others,
+  std::vector<int> ahead_of_step;  // or for the next step.
   while (!queue_.empty() && !free_.empty()) {
     const int worker = free_.front();
     free_.pop_front();
@@ -295,14 +321,26 @@ void Scheduler::dispatch() {
       ahead.push_back(worker);
       continue;
     }
-    one.is_free = false;
     const ClosureId id = queue_.front();
+    const bool contributes = closures_[id].contributes;
+    if (contributes && !steps_.may_begin()) {
+      free_.push_front(worker);
+      break;
+    }
+    if (contributes && !steps_.may_begin_on(worker)) {
+      ahead_of_step.push_back(worker);
+      continue;
+    }
+    one.is_free = false;
     queue_.pop_front();
     start(worker, id);
     put_free(worker);
+    if (!queue_.empty() && !closures_[queue_.front()].contributes) be_free(&ahead_of_step);
   }
-  free_.insert(free_.begin(), ahead.begin(), ahead.end());
+  be_free(&ahead_of_step);
+  be_free(&ahead);
   if (was_full && !is_full()) hooks_->wake();
+  end_step_if_complete();
 }
 
 void Scheduler::dispatch_own(int worker) {
@@ -336,7 +374,12 @@ void Scheduler::start(int worker, ClosureId id) {
     ++in_flight_;
     staleness_.begins(worker);
   }
-  hooks_->run(worker, one.life, id);
+  if (closure.contributes) {
+    closure.step = steps_.number();
+    closure.is_void = false;
+    steps_.begins_on(worker);
+  }
+  hooks_->run(worker, one.life, id, closure.step);
 }
 
 void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcome& outcome,
@@ -350,9 +393,14 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
     --in_flight_;
     staleness_.ended(worker);
   }
-  if (outcome.status.ok()) {
+  if (outcome.status.ok() && known.is_void) {
+    retry(worker, closure);
+  } else if (outcome.status.ok() && is_of_step(known)) {
+    contribute(closure);
+  } else if (outcome.status.ok()) {
     end(closure, {});
   } else {
+    leave_step(known);
     switch (judge(worker, outcome, known.began_ns, &known.cancels)) {
       case Verdict::kWorkerLost:
         lose(worker);
@@ -375,13 +423,18 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
   dispatch();
 }
 
-/// Behind all others. It does not run any more; while all are cancelled it ends.
+/// Behind all others, or, of those that contribute, before them: it belongs to the same step. It
+/// does not run any more; while all are cancelled it ends.
 void Scheduler::retry(int worker, ClosureId id) {
   Closure& closure = closures_[id];
   if (closure.is_own) return workers_[static_cast<size_t>(worker)].own.push_back(id);
   if (closure.is_cancelled) return end(id, cancelled());
   ++retried_;
-  queue_.push_back(id);
+  if (closure.contributes) {
+    queue_.push_front(id);
+  } else {
+    queue_.push_back(id);
+  }
 }
 
 void Scheduler::end(ClosureId id, const Status& status) {
@@ -398,7 +451,98 @@ void Scheduler::end(ClosureId id, const Status& status) {
 
 /// Tells who waits for all to be cancelled when they are.
 void Scheduler::finish_cancel() {
-  if (is_cancelling_ && in_flight_ == 0) hooks_->wake();
+  const bool updates = steps_.does() == Steps::Does::kUpdates;
+  if (is_cancelling_ && in_flight_ == 0 && !updates) hooks_->wake();
+}
+
+// ---- Steps -----------------------------------------------------------------------------------
+
+/// A closure ends, or begins anew, and has not contributed as far as is known.
+void Scheduler::leave_step(const Closure& closure) {
+  if (is_of_step(closure)) steps_.fails();
+}
+
+void Scheduler::contribute(ClosureId id) {
+  steps_.ends(id);
+  resting_ns_ = now_ns_;
+}
+
+/// Whether the step has had all closures that are scheduled, and somebody waits for it.
+bool Scheduler::lacks_closures() const {
+  if (!steps_.is_resting()) return false;
+  if (is_held_) return true;
+  const bool is_late = now_ns_ - resting_ns_ >= options_.step_patience_ns;
+  return queue_.empty() && (joining_ > 0 || is_awaited_ || is_late);
+}
+
+void Scheduler::end_step_if_complete() {
+  if (steps_.is_complete() || lacks_closures()) {
+    step_began_ns_ = now_ns_;
+    steps_.begin_update();
+    return hooks_->end_step(steps_.number(), steps_.ended());
+  }
+  if (!steps_.must_forget() || queue_.empty() || is_held_) return;
+  step_began_ns_ = now_ns_;
+  steps_.begin_forgetting();
+  hooks_->forget_steps(steps_.number());
+}
+
+/// Closures of this step that run are to run again.
+void Scheduler::void_running() {
+  for (const Worker& one : workers_) {
+    for (const ClosureId id : one.running) {
+      Closure& closure = closures_[id];
+      closure.is_void |= is_of_step(closure);
+    }
+  }
+}
+
+std::vector<ClosureId> Scheduler::give_step_up() {
+  if (options_.step_size == 0) return {};
+  void_running();
+  steps_.spoil();
+  return steps_.leave();
+}
+
+void Scheduler::step_lost(int64_t now_ns) {
+  note(now_ns);
+  // An update that is under way says itself what has become of it.
+  if (steps_.does() != Steps::Does::kRuns) return;
+  std::vector<ClosureId> closures = give_step_up();
+  for (; !closures.empty(); closures.pop_back()) retry(-1, closures.back());
+  tell_if_idle();
+  dispatch();
+}
+
+void Scheduler::step_done(int64_t step, const Outcome& outcome, int64_t now_ns) {
+  note(now_ns);
+  if (step != steps_.number() || steps_.does() == Steps::Does::kRuns) return;
+  const Verdict verdict =
+      outcome.status.ok() ? Verdict::kAgain : judge(-1, outcome, step_began_ns_, &step_cancels_);
+  if (!outcome.status.ok()) void_running();
+  std::vector<ClosureId> closures = steps_.next();
+  std::ranges::reverse(closures);  // The last that is tried again is the first to run.
+  if (outcome.status.ok()) {
+    step_cancels_ = 0;
+    for (const ClosureId id : closures) end(id, {});
+  } else {
+    // Some of them may have changed variables; all run again, if they may.
+    steps_.spoil();
+    if (verdict == Verdict::kPsLost) fail_job(outcome.origin.task, outcome.status);
+    for (const ClosureId id : closures) {
+      if (verdict == Verdict::kPsLost) {
+        end(id, ps_failure_);
+      } else if (verdict == Verdict::kFailed || is_cancelling_) {
+        end(id, is_cancelling_ ? cancelled() : outcome.status);
+      } else {
+        retry(-1, id);
+      }
+    }
+    if (verdict == Verdict::kFailed) record(outcome.status);
+  }
+  finish_cancel();
+  tell_if_idle();
+  dispatch();
 }
 
 // ---- Resources -------------------------------------------------------------------------------
@@ -481,9 +625,13 @@ void Scheduler::built(int worker, uint64_t life, ResourceId resource, const Outc
 
 // ---- What its owner wants --------------------------------------------------------------------
 
-void Scheduler::hold() { is_held_ = true; }
+void Scheduler::hold() {
+  is_held_ = true;
+  end_step_if_complete();
+}
 
 bool Scheduler::is_idle() const {
+  if (steps_.does() != Steps::Does::kRuns || steps_.is_resting()) return false;
   return std::ranges::all_of(
       workers_, [](const Worker& one) { return one.running.empty() && one.missing == 0; });
 }
@@ -518,6 +666,8 @@ int64_t Scheduler::tick(int64_t now_ns) {
     since = std::min(since, one.lost_ns);
   }
   dispatch();
+  const int64_t late = resting_ns_ + options_.step_patience_ns;
+  if (steps_.is_resting() && late > now_ns) next = std::min(next, late);
   if (missing.empty()) {
     reported_ns_ = now_ns;
     return next;

@@ -13,11 +13,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "sidereal/base/status.h"
 #include "sidereal/coord/staleness.h"
+#include "sidereal/coord/steps.h"
 
 /// Which worker of a coordinator runs what, and what becomes of it when tasks fail.
 namespace sidereal::coord {
 
-using ClosureId = uint64_t;   ///< 1, 2, ... in the order in which they were scheduled.
 using ResourceId = uint64_t;  ///< 1, 2, ... in the order in which they were created.
 
 /// Where a failure comes from, as far as a task has told. Value type.
@@ -44,6 +44,13 @@ struct SchedulerOptions {
   int in_flight_max = 1;
   /// Of closures of the queue: Staleness has it. In_flight_max is 1 then.
   std::optional<int64_t> staleness_max = {};
+  /// Closures that contribute begin in a step, and how many end it: Steps has them; 0: there are no
+  /// steps. In_flight_max is 1 then.
+  int64_t step_size = 0;
+  int64_t step_quorum = 0;
+  /// A step that lacks closures ends when none has been scheduled for so long, or when somebody
+  /// waits for those that there are.
+  int64_t step_patience_ns = int64_t{1} * 1'000'000'000;
   /// Failures of one ps within failure_window_ns that end the job; those before are tried again. 0:
   /// the first one does. What was begun before a failure was heard of is the same failure.
   int transient_ps_failures = 3;
@@ -61,14 +68,21 @@ struct SchedulerOptions {
 class SchedulerHooks {
  public:
   virtual ~SchedulerHooks() = default;
-  /// Run it there; ended() is to come, unless the worker is lost. `life` is that of the worker.
-  virtual void run(int worker, uint64_t life, ClosureId closure) = 0;
+  /// Run it there; ended() is to come, unless the worker is lost. `life` is that of the worker,
+  /// `step` what a closure that contributes does so to.
+  virtual void run(int worker, uint64_t life, ClosureId closure, int64_t step) = 0;
   /// End it soon, if it has not; ended() is to come all the same.
   virtual void cancel(int worker, ClosureId closure) = 0;
   /// Make the worker's own of a resource; built() is to come, unless the worker is lost.
   virtual void build(int worker, uint64_t life, ResourceId resource) = 0;
   /// Nobody uses the worker's own of it any more.
   virtual void drop(int worker, ResourceId resource) = 0;
+  /// Variables are to change by what these closures have contributed to a step; step_done() is to
+  /// come. What is contributed to it later is to be dropped.
+  virtual void end_step(int64_t step, std::span<const ClosureId> closures) = 0;
+  /// What was contributed to the steps before this one, and not used, is to be dropped;
+  /// step_done() is to come.
+  virtual void forget_steps(int64_t step) = 0;
   /// It has its value (ok), its error, or was cancelled (is_cancelled()). Comes once for each.
   virtual void closure_ended(ClosureId closure, const Status& status) = 0;
   /// Whoever was told to wait is to ask again.
@@ -86,8 +100,12 @@ bool is_ps_failure(const Status& status);
 
 /// The closures of a ClusterCoordinator: a queue from which workers take them, first come first
 /// served. A closure whose worker is lost goes to the end of the queue and runs again; so it runs
-/// at least once. The first other failure is kept, and raised once: the next call of schedule(),
-/// join() or done() cancels all closures, waits until none is under way, and returns it.
+/// at least once. (One that contributes goes to its beginning.) The first other failure is kept,
+/// and raised once: the next call of schedule(), join() or done() cancels all closures, waits until
+/// none is under way, and returns it.
+///
+/// Closures that contribute train in step (Steps), in whatever order others run beside them. One
+/// has ended when variables have changed by what it contributed: its step.
 ///
 /// It does no I/O, has no clock and no thread: the owner tells it what happened, and when (any
 /// clock that does not go back), and does what SchedulerHooks asks for.
@@ -107,8 +125,10 @@ class Scheduler {
   // ---- What users ask for. Nothing (or false): wait for wake(), and ask again.
 
   /// Takes one more closure, which uses these resources. Waits while the queue is full, or somebody
-  /// joins. Errors: the one that is raised; kNotFound for a resource that is not there.
-  Result<std::optional<ClosureId>> schedule(std::span<const ResourceId> resources, int64_t now_ns);
+  /// joins. `contributes`: to a step, where there are steps. Errors: the one that is raised;
+  /// kNotFound for a resource that is not there.
+  Result<std::optional<ClosureId>> schedule(std::span<const ResourceId> resources, int64_t now_ns,
+                                            bool contributes = false);
   /// A closure of one worker's own: it runs there before those of the queue, again when the worker
   /// returns, and is none of those that schedule(), joined() and done() wait for or cancel; its
   /// error is told to its owner only. Errors: kNotFound, as schedule().
@@ -121,6 +141,10 @@ class Scheduler {
   /// Whether every closure has ended; nothing while they are being cancelled. Errors: the one that
   /// is raised.
   Result<std::optional<bool>> done();
+
+  /// Somebody waits for the value of a closure: the step that it is in does not wait for others
+  /// that may be scheduled.
+  void await(int64_t now_ns);
 
   /// Something that every worker has one of, made anew when a worker returns.
   ResourceId create_resource(int64_t now_ns);
@@ -140,15 +164,20 @@ class Scheduler {
   void ended(int worker, uint64_t life, ClosureId closure, const Outcome& outcome, int64_t now_ns);
   void built(int worker, uint64_t life, ResourceId resource, const Outcome& outcome,
              int64_t now_ns);
+  /// A ps does not have any more what was contributed to it: closures of this step run again.
+  void step_lost(int64_t now_ns);
+  /// Of end_step() and forget_steps().
+  void step_done(int64_t step, const Outcome& outcome, int64_t now_ns);
   /// Lets time pass. When to be called next; INT64_MAX: not before something happens.
   int64_t tick(int64_t now_ns);
 
   // ---- What its owner wants.
 
   /// Nothing begins on workers from here on, until go_on(): no closure, and no making of a
-  /// resource. Users may ask for all as before.
+  /// resource. Users may ask for all as before. A step ends with what has begun of it.
   void hold();
-  /// Whether nothing is under way on workers. wake() comes when it becomes so while all is held.
+  /// Whether nothing is under way on workers, and no step has begun. wake() comes when it becomes
+  /// so while all is held.
   [[nodiscard]] bool is_idle() const;
   void go_on(int64_t now_ns);
 
@@ -168,6 +197,9 @@ class Scheduler {
     int cancels = 0;  ///< How often it ended so, and nobody had asked.
     bool is_cancelled = false;
     bool is_own = false;  ///< Of schedule_on().
+    bool contributes = false;
+    int64_t step = 0;      ///< In which it was begun last.
+    bool is_void = false;  ///< That was given up, and what it contributes is not used.
   };
   enum class Made : uint8_t { kNo, kUnderWay, kYes, kFailed };
   struct Copy {
@@ -206,10 +238,21 @@ class Scheduler {
   [[nodiscard]] bool can_run(const Worker& worker) const;
   void put_free(int worker);
   void offer(int worker);
+  void be_free(std::vector<int>* workers);
   void dispatch();
   void dispatch_own(int worker);
+  [[nodiscard]] bool is_of_step(const Closure& closure) const {
+    return closure.contributes && closure.step == steps_.number();
+  }
+  void leave_step(const Closure& closure);
+  void contribute(ClosureId id);
+  [[nodiscard]] bool lacks_closures() const;
+  void end_step_if_complete();
+  void void_running();
+  /// What has been contributed to this step is not used; the closures that ended in it.
+  std::vector<ClosureId> give_step_up();
   [[nodiscard]] Status check(std::span<const ResourceId> resources) const;
-  ClosureId add(std::span<const ResourceId> resources);
+  ClosureId add(std::span<const ResourceId> resources, bool contributes);
   /// Whether no closure is left, but for workers' own.
   [[nodiscard]] bool all_ended() const { return closures_.size() == own_; }
   void start(int worker, ClosureId id);
@@ -229,6 +272,11 @@ class Scheduler {
   const SchedulerOptions options_;
   SchedulerHooks* const hooks_;
   Staleness staleness_;
+  Steps steps_;
+  bool is_awaited_ = false;    ///< Somebody waits for what was scheduled.
+  int64_t resting_ns_ = 0;     ///< Since when the step lacks closures.
+  int64_t step_began_ns_ = 0;  ///< Of its end.
+  int step_cancels_ = 0;       ///< As those of closures.
   std::vector<Worker> workers_;
   std::deque<int> free_;  ///< Workers that can run one more, the longest waiting first.
   std::deque<ClosureId> queue_;

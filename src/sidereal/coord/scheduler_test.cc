@@ -16,9 +16,14 @@ using Pair = std::pair<int, ClosureId>;
 
 /// Writes down what is asked for.
 struct Asked final : SchedulerHooks {
-  void run(int worker, uint64_t /*life*/, ClosureId closure) override {
+  void run(int worker, uint64_t /*life*/, ClosureId closure, int64_t step) override {
     runs.emplace_back(worker, closure);
+    steps.push_back(step);
   }
+  void end_step(int64_t step, std::span<const ClosureId> closures) override {
+    ending.emplace_back(step, std::vector(closures.begin(), closures.end()));
+  }
+  void forget_steps(int64_t step) override { forgotten.push_back(step); }
   void cancel(int worker, ClosureId closure) override { cancels.emplace_back(worker, closure); }
   void build(int worker, uint64_t /*life*/, ResourceId resource) override {
     builds.emplace_back(worker, resource);
@@ -34,6 +39,9 @@ struct Asked final : SchedulerHooks {
   }
 
   std::vector<Pair> runs, cancels, builds, drops;
+  std::vector<int64_t> steps;  ///< Of the runs.
+  std::vector<std::pair<int64_t, std::vector<ClosureId>>> ending;
+  std::vector<int64_t> forgotten;
   std::map<ClosureId, Status> ends;
   int wakes = 0;
   std::vector<int> lost;
@@ -57,6 +65,14 @@ class SchedulerTest : public testing::Test {
     const auto taken = it_->schedule(resources, now_);
     EXPECT_TRUE(taken.ok() && taken->has_value()) << taken.status();
     return taken.ok() ? taken->value_or(0) : 0;
+  }
+  ClosureId contribute() {
+    const auto taken = it_->schedule({}, now_, /*contributes=*/true);
+    EXPECT_TRUE(taken.ok() && taken->has_value()) << taken.status();
+    return taken.ok() ? taken->value_or(0) : 0;
+  }
+  void step_done(int64_t step, const Status& status = {}, const Origin& origin = {}) {
+    it_->step_done(step, {status, origin}, now_);
   }
   void end(int worker, ClosureId closure, const Status& status = {}, const Origin& origin = {},
            uint64_t life = 1) {
@@ -459,6 +475,166 @@ TEST_F(SchedulerTest, MissingWorkersAreNamedNowAndThen) {
   asked_.lost.clear();
   it_->tick(125 * kSecond);
   EXPECT_EQ(asked_.lost, std::vector<int>{1});
+}
+
+// ---- Steps.
+
+using Ending = std::pair<int64_t, std::vector<ClosureId>>;
+
+TEST_F(SchedulerTest, closures_of_a_step_end_together_and_the_next_begin_then) {
+  make({.step_size = 2, .step_quorum = 2});
+  for (int i = 0; i < 4; ++i) contribute();
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{0, 1}, {1, 2}}));
+  EXPECT_EQ(asked_.steps, (std::vector<int64_t>{1, 1}));
+  end(1, 2);
+  EXPECT_EQ(asked_.runs.size(), 2);
+  EXPECT_TRUE(asked_.ends.empty());
+  end(0, 1);
+  ASSERT_EQ(asked_.ending, (std::vector<Ending>{{1, {2, 1}}}));
+  EXPECT_EQ(asked_.runs.size(), 2);
+  EXPECT_TRUE(asked_.ends.empty());
+  step_done(1);
+  EXPECT_EQ(asked_.ends.size(), 2);
+  EXPECT_EQ(asked_.runs.size(), 4);
+  EXPECT_EQ(asked_.steps, (std::vector<int64_t>{1, 1, 2, 2}));
+}
+
+TEST_F(SchedulerTest, others_run_beside_a_step) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  schedule();
+  EXPECT_EQ(asked_.runs.size(), 2);
+  end(1, 2);
+  EXPECT_TRUE(asked_.ends.contains(2));
+  contribute();
+  EXPECT_EQ(asked_.runs.back(), Pair(1, 3));
+}
+
+TEST_F(SchedulerTest, a_step_is_over_with_a_quorum_and_late_closures_have_their_values) {
+  make({.workers = 3, .step_size = 3, .step_quorum = 2});
+  for (int i = 0; i < 5; ++i) contribute();
+  end(0, 1);
+  end(1, 2);
+  EXPECT_EQ(asked_.ending, (std::vector<Ending>{{1, {1, 2}}}));
+  step_done(1);
+  EXPECT_EQ(asked_.ends.size(), 2);
+  EXPECT_EQ(asked_.runs.size(), 5);
+  end(2, 3);  // Of step 1, which is over.
+  EXPECT_TRUE(asked_.ends.at(3).ok());
+  EXPECT_EQ(asked_.ending.size(), 1);
+}
+
+TEST_F(SchedulerTest, spares_are_of_workers_that_have_none_in_the_step) {
+  make({.workers = 3, .step_size = 3, .step_quorum = 2});
+  for (int i = 0; i < 6; ++i) contribute();
+  end(0, 1);
+  EXPECT_EQ(asked_.runs.size(), 3);
+  end(1, 2);
+  step_done(1);  // Worker 2 still runs closure 3.
+  EXPECT_EQ(asked_.runs.size(), 5);
+  end(0, 4);
+  EXPECT_EQ(asked_.runs.size(), 5);
+  end(2, 3);
+  EXPECT_EQ(asked_.runs.back(), Pair(2, 6));
+}
+
+TEST_F(SchedulerTest, a_step_that_lacks_closures_ends_when_somebody_waits) {
+  make({.step_size = 2, .step_quorum = 2, .step_patience_ns = 10 * kSecond});
+  contribute();
+  end(0, 1);
+  EXPECT_TRUE(asked_.ending.empty());
+  it_->begin_join();
+  EXPECT_FALSE(*it_->joined());
+  EXPECT_EQ(asked_.ending.size(), 1);
+  step_done(1);
+  EXPECT_TRUE(*it_->joined());
+  contribute();
+  end(1, 2);
+  EXPECT_EQ(asked_.ending.size(), 1);
+  it_->await(now_);
+  EXPECT_EQ(asked_.ending.size(), 2);
+  step_done(2);
+  contribute();
+  end(0, 3);
+  EXPECT_EQ(it_->tick(now_ + kSecond), now_ + 10 * kSecond);
+  EXPECT_EQ(asked_.ending.size(), 2);
+  it_->tick(now_ + 10 * kSecond);
+  EXPECT_EQ(asked_.ending.size(), 3);
+}
+
+TEST_F(SchedulerTest, a_lost_worker_leaves_its_place_in_the_step) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  contribute();
+  end(0, 1);
+  it_->worker_lost(1, 1, now_);
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 2));
+  end(0, 2);
+  EXPECT_EQ(asked_.ending, (std::vector<Ending>{{1, {1, 2}}}));
+}
+
+TEST_F(SchedulerTest, what_a_lost_worker_ran_is_of_the_same_step) {
+  make({.step_size = 2, .step_quorum = 2});
+  for (int i = 0; i < 4; ++i) contribute();
+  it_->worker_lost(1, 1, now_);
+  end(0, 1);
+  EXPECT_EQ(asked_.runs.back(), Pair(0, 2));
+}
+
+TEST_F(SchedulerTest, a_step_that_could_not_end_is_forgotten_and_done_again) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  contribute();
+  end(0, 1);
+  end(1, 2);
+  step_done(1, kGone, kPs0);
+  EXPECT_EQ(asked_.forgotten, std::vector<int64_t>{2});
+  EXPECT_EQ(asked_.runs.size(), 2);
+  step_done(2);
+  EXPECT_EQ(asked_.runs.size(), 4);
+  EXPECT_EQ(asked_.steps.back(), 2);
+  EXPECT_TRUE(asked_.ends.empty());
+}
+
+TEST_F(SchedulerTest, a_ps_that_has_lost_a_step_has_it_done_again) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  contribute();
+  end(0, 1);
+  it_->step_lost(now_);
+  EXPECT_EQ(asked_.forgotten, std::vector<int64_t>{2});
+  end(1, 2);  // It contributed to the step that is given up.
+  EXPECT_TRUE(asked_.ends.empty());
+  step_done(2);
+  EXPECT_EQ(asked_.runs.size(), 4);
+  EXPECT_EQ(asked_.steps, (std::vector<int64_t>{1, 1, 2, 2}));
+}
+
+TEST_F(SchedulerTest, what_a_step_has_is_cancelled_with_the_rest) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  contribute();
+  end(0, 1);
+  end(1, 2, kWrong);
+  EXPECT_EQ(join(), kWrong);
+  EXPECT_EQ(asked_.ends.at(1).code(), StatusCode::kCancelled);
+  contribute();
+  EXPECT_EQ(asked_.forgotten, std::vector<int64_t>{2});
+  step_done(2);
+  EXPECT_EQ(asked_.steps.back(), 2);
+}
+
+TEST_F(SchedulerTest, what_is_held_ends_its_step) {
+  make({.step_size = 2, .step_quorum = 2});
+  contribute();
+  end(0, 1);
+  it_->hold();
+  EXPECT_FALSE(it_->is_idle());
+  EXPECT_EQ(asked_.ending, (std::vector<Ending>{{1, {1}}}));
+  const int before = asked_.wakes;
+  step_done(1);
+  EXPECT_TRUE(it_->is_idle());
+  EXPECT_GT(asked_.wakes, before);
 }
 
 }  // namespace

@@ -68,6 +68,24 @@ resources::Tuple inputs_from(const KernelContext& c, int first) {
   return out;
 }
 
+/// Gives out what has as many components as were declared.
+Status give_components(KernelContext& c, resources::Tuple* result) {
+  if (result->size() != static_cast<size_t>(c.num_outputs())) {
+    return invalid_argument("it has {} components; {} were declared", result->size(),
+                            c.num_outputs());
+  }
+  for (size_t i = 0; i < result->size(); ++i) {
+    const auto output = static_cast<int>(i);
+    Tensor& one = (*result)[i];
+    if (one.dtype() != c.output_dtype(output)) {
+      return invalid_argument("component {} is {}; {} was declared", i, one.to_string(),
+                              tensor::name_of(c.output_dtype(output)));
+    }
+    c.set_output(output, std::move(one));
+  }
+  return {};
+}
+
 /// Goes on with a request: makes it in the first run, and gives its results out, if any, when it is
 /// done. `make` gives a ticket.
 template <class Make, class Describe>
@@ -87,19 +105,7 @@ Status run_request(KernelContext& c, Manager* manager, Make make, Describe descr
     c.set_output(0, Tensor::scalar(true));
     return {};
   }
-  if (result.size() != static_cast<size_t>(c.num_outputs())) {
-    return invalid_argument("it has {} components; {} were declared", result.size(),
-                            c.num_outputs());
-  }
-  for (size_t i = 0; i < result.size(); ++i) {
-    const auto output = static_cast<int>(i);
-    if (result[i].dtype() != c.output_dtype(output)) {
-      return invalid_argument("component {} is {}; {} was declared", i, result[i].to_string(),
-                              tensor::name_of(c.output_dtype(output)));
-    }
-    c.set_output(output, std::move(result[i]));
-  }
-  return {};
+  return give_components(c, &result);
 }
 
 // --- Queues.
@@ -236,8 +242,8 @@ Result<std::unique_ptr<Kernel>> accumulator(const BindContext& bind) {
 
 Status apply_gradient(Accumulator& accumulator, KernelContext& c) {
   SR_ASSIGN_OR_RETURN(const int64_t step, integer(c, 1));
-  if (c.num_inputs() == 3) return accumulator.apply(c.input(2), step);
-  return accumulator.apply_rows(c.input(2), c.input(3), step);
+  if (c.num_inputs() == 3) return accumulator.apply(c.input(2), step, c.closure());
+  return accumulator.apply_rows(c.input(2), c.input(3), step, c.closure());
 }
 
 Result<std::unique_ptr<Kernel>> bind_apply(const BindContext& bind) {
@@ -247,10 +253,16 @@ Result<std::unique_ptr<Kernel>> bind_apply(const BindContext& bind) {
 Result<std::unique_ptr<Kernel>> take_gradient(const BindContext& bind) {
   SR_ASSIGN_OR_RETURN(Manager* const manager, manager_of(bind));
   SR_RETURN_IF_ERROR(output_components(bind).status());
-  return make_kernel([manager](KernelContext& c) -> Status {
+  const bool waits = ir::attr_or(bind.instruction.attrs, "waits", true);
+  return make_kernel([manager, waits](KernelContext& c) -> Status {
     SR_ASSIGN_OR_RETURN(const std::shared_ptr<Accumulator> found,
                         find_resource<Accumulator>(c, 0, *manager));
     SR_ASSIGN_OR_RETURN(const int64_t count, integer(c, 1));
+    if (!waits) {
+      SR_ASSIGN_OR_RETURN(resources::Tuple there, found->take_now());
+      manager->changed();
+      return give_components(c, &there);
+    }
     return run_request(
         c, manager, [&] { return found->take(count); },
         [&] { return fmt::format("{} gradients in {}", count, found->describe()); });

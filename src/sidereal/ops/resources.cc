@@ -304,7 +304,13 @@ void register_accumulators(OpRegistry* registry) {
   add(registry, "AccumulatorTake",
       "(handle, count): waits for `count` gradients, or for as many as come in a step; their mean "
       "or sum, of a sparse one (indices, values).",
-      2, 2, {kDtypes, kShapes}, infer_accumulator_take);
+      2, 2,
+      {kDtypes,
+       kShapes,
+       {"waits", "bool", false,
+        "False: takes what there is, whatever `count` says, of a dense one zeros when there is "
+        "nothing; true if absent."}},
+      infer_accumulator_take);
   add(registry, "AccumulatorAwaitStep",
       "(handle, step): waits until the current step is later than `step`; the current step, int64.",
       2, 2, {}, infer_accumulator_await);

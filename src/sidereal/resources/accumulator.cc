@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/resources/push_counts.h"
 #include "sidereal/tensor/dispatch.h"
 
 namespace sidereal::resources {
@@ -25,14 +26,32 @@ Result<std::shared_ptr<Accumulator>> Accumulator::make(AccumulatorDef def) {
   return std::shared_ptr<Accumulator>(new Accumulator(std::move(def)));
 }
 
-Status Accumulator::apply(const Tensor& grad, int64_t local_step) {
+bool Accumulator::is_given(const ClosureKey& closure) {
+  if (closure.client == 0) return false;
+  if (std::exchange(client_, closure.client) != closure.client) {
+    given_.clear();
+    taken_.clear();
+  }
+  const auto taken = taken_.find(place_of_closure(closure.closure));
+  const bool is_taken = taken != taken_.end() && taken->second >= turn_of_closure(closure.closure);
+  if (!is_taken && !given_.contains(closure.closure)) return false;
+  PushCounts::add_repeated_here();
+  return true;
+}
+
+void Accumulator::note_given(const ClosureKey& closure) {
+  ++count_;
+  if (closure.client != 0) given_.insert(closure.closure);
+}
+
+Status Accumulator::apply(const Tensor& grad, int64_t local_step, const ClosureKey& closure) {
   if (def_.sparse) return invalid_argument("accumulator '{}' takes rows", def_.name);
   if (grad.dtype() != def_.dtype || !def_.shape.accepts(grad.shape())) {
     return invalid_argument("accumulator '{}' takes {}{}; a gradient {} is given", def_.name,
                             tensor::name_of(def_.dtype), def_.shape.to_string(), grad.to_string());
   }
   const std::lock_guard lock(mutex_);
-  if (local_step < step_) return {};
+  if (local_step < step_ || is_given(closure)) return {};
   if (count_ == 0) {
     shape_ = grad.shape();
     sum_.assign(static_cast<size_t>(grad.num_elements()), 0);
@@ -44,12 +63,13 @@ Status Accumulator::apply(const Tensor& grad, int64_t local_step) {
     const auto data = grad.data<const T>();
     for (size_t i = 0; i < data.size(); ++i) sum_[i] += static_cast<double>(data[i]);
   });
-  ++count_;
+  note_given(closure);
   serve();
   return {};
 }
 
-Status Accumulator::apply_rows(const Tensor& indices, const Tensor& values, int64_t local_step) {
+Status Accumulator::apply_rows(const Tensor& indices, const Tensor& values, int64_t local_step,
+                               const ClosureKey& closure) {
   if (!def_.sparse) return invalid_argument("accumulator '{}' takes dense gradients", def_.name);
   const bool fits = indices.dtype() == DType::kInt64 && indices.shape().rank() == 1 &&
                     values.dtype() == def_.dtype && values.shape().rank() >= 1 &&
@@ -74,7 +94,7 @@ Status Accumulator::apply_rows(const Tensor& indices, const Tensor& values, int6
                             def_.shape.to_string());
   }
   const std::lock_guard lock(mutex_);
-  if (local_step < step_) return {};
+  if (local_step < step_ || is_given(closure)) return {};
   if (count_ == 0) shape_ = row;
   if (!(shape_ == row)) {
     return invalid_argument("rows of shape {} for accumulator '{}', which has some of shape {}",
@@ -93,7 +113,7 @@ Status Accumulator::apply_rows(const Tensor& indices, const Tensor& values, int6
       if (seen.emplace(id, true).second) ++to.count;
     }
   });
-  ++count_;
+  note_given(closure);
   serve();
   return {};
 }
@@ -109,6 +129,24 @@ Result<std::unique_ptr<Ticket>> Accumulator::take(int64_t count) {
   taking_.push_back(request);
   serve();
   return std::make_unique<Ticket>(shared_from_this(), std::move(request));
+}
+
+Result<Tuple> Accumulator::take_now() {
+  const std::lock_guard lock(mutex_);
+  if (count_ == 0) {
+    Shape one = def_.shape;
+    if (def_.sparse && one.has_rank()) one = Shape(one.dims().subspan(1));
+    if (!one.is_fully_defined()) {
+      return base::failed_precondition(
+          "nothing was added to accumulator '{}', whose gradients have shape {}", def_.name,
+          def_.shape.to_string());
+    }
+    shape_ = one;
+  }
+  Tuple out = end_step();
+  serve_awaiting();
+  serve();
+  return out;
 }
 
 Result<std::unique_ptr<Ticket>> Accumulator::await_step(int64_t step) {
@@ -133,6 +171,7 @@ Status Accumulator::restart(int64_t step, int64_t contributors) {
   contributors_ = contributors;
   count_ = 0;
   rows_.clear();
+  given_.clear();
   return {};
 }
 
@@ -157,14 +196,25 @@ void Accumulator::serve() {
   if (count_ == 0) return;
   if (count_ < std::min(taking_.front()->count, contributors_)) return;
   Request& request = *taking_.front();
-  request.result = def_.sparse ? give_out_rows() : give_out();
+  request.result = end_step();
   request.done = true;
   taking_.pop_front();
+  serve_awaiting();
+  serve();
+}
+
+/// What was added, and the next step begins.
+Tuple Accumulator::end_step() {
+  Tuple out = def_.sparse ? give_out_rows() : give_out();
+  for (const uint64_t closure : given_) {
+    uint64_t& latest = taken_[place_of_closure(closure)];
+    latest = std::max(latest, turn_of_closure(closure));
+  }
+  given_.clear();
   ++step_;
   count_ = 0;
   rows_.clear();
-  serve_awaiting();
-  serve();
+  return out;
 }
 
 void Accumulator::serve_awaiting() {
@@ -195,6 +245,10 @@ Tuple Accumulator::give_out() {
   const double scale = divisor(count_);
   tensor::visit_dtype<RealTypes>(def_.dtype, [&]<class T>() {
     T* to = out.data<T>().data();
+    if (count_ == 0) {
+      std::fill_n(to, out.num_elements(), T{0});
+      return;
+    }
     for (const double value : sum_) *to++ = static_cast<T>(value / scale);
   });
   return {std::move(out)};

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "sidereal/resources/changes_made.h"
 #include "sidereal/resources/manager.h"
 #include "sidereal/resources/waiters.h"
 
@@ -46,17 +49,21 @@ class Accumulator final : public Resource,
   [[nodiscard]] std::string_view kind() const override { return kKind; }
   [[nodiscard]] const AccumulatorDef& def() const { return def_; }
 
-  /// Adds a gradient of `local_step`, or drops it when that step is over. kInvalidArgument when it
-  /// is of another dtype or shape.
-  Status apply(const tensor::Tensor& grad, int64_t local_step);
+  /// Adds a gradient of `local_step`, or drops it when that step is over. A closure that may be run
+  /// again (`closure.client`) gives one: another one of it is dropped, unless restart() has
+  /// forgotten the first. kInvalidArgument when it is of another dtype or shape.
+  Status apply(const tensor::Tensor& grad, int64_t local_step, const ClosureKey& closure = {});
   /// As apply(), for the rows `indices` (int64, may repeat) with the values `values` [n, row...].
-  Status apply_rows(const tensor::Tensor& indices, const tensor::Tensor& values,
-                    int64_t local_step);
+  Status apply_rows(const tensor::Tensor& indices, const tensor::Tensor& values, int64_t local_step,
+                    const ClosureKey& closure = {});
   /// What the reduction makes of all that were added, once at least `count` were, or as many as
   /// come in a step if these are fewer, and one at least; the next step begins then. A dense result
   /// is one tensor, a sparse one (indices, ascending; values). kInvalidArgument unless `count` is
   /// positive. The ticket says kOutOfRange when all contributors have left and nothing was added.
   Result<std::unique_ptr<Ticket>> take(int64_t count);
+  /// As take(), of what there is: zeros, or no rows, when nothing was added.
+  /// kFailedPrecondition when nothing was, and the shape of a gradient is not known.
+  Result<Tuple> take_now();
   /// Waits until the current step is later than `step`. The result is the current step, int64 [].
   Result<std::unique_ptr<Ticket>> await_step(int64_t step);
 
@@ -88,8 +95,11 @@ class Accumulator final : public Resource,
 
   explicit Accumulator(AccumulatorDef def) : def_(std::move(def)) {}
 
+  [[nodiscard]] bool is_given(const ClosureKey& closure);
+  void note_given(const ClosureKey& closure);
   void serve();
   void serve_awaiting();
+  [[nodiscard]] Tuple end_step();
   static void end_all(std::deque<RequestPtr>* requests, const Status& why);
   [[nodiscard]] double divisor(int64_t having) const;
   [[nodiscard]] Tuple give_out();
@@ -103,6 +113,10 @@ class Accumulator final : public Resource,
   tensor::Shape shape_;          // Of what was added in this step.
   std::vector<double> sum_;      // Dense.
   std::map<int64_t, Row> rows_;  // Sparse.
+  // What closures of one client have given: in this step, and, by place, the latest that was taken.
+  uint64_t client_ = 0;
+  absl::flat_hash_set<uint64_t> given_;
+  absl::flat_hash_map<uint64_t, uint64_t> taken_;
   std::deque<RequestPtr> taking_;
   std::deque<RequestPtr> awaiting_;  // Of each, `count` is the step that must be over.
 };

@@ -144,6 +144,52 @@ TEST(Accumulator, tells_when_a_step_is_over) {
   EXPECT_EQ((*second)->result()[0].data<const int64_t>()[0], 9);
 }
 
+TEST(Accumulator, gives_what_there_is_at_once) {
+  const auto a = accumulator({});
+  EXPECT_TRUE(a->apply(vec({2, 4}), 0).ok());
+  EXPECT_TRUE(a->apply(vec({4, 8}), 0).ok());
+  const auto taken = a->take_now();
+  ASSERT_TRUE(taken.ok() && taken->size() == 1) << taken.status();
+  EXPECT_EQ(floats((*taken)[0]), (std::vector<float>{3, 6}));
+  EXPECT_EQ(a->global_step(), 1);
+  const auto nothing = a->take_now();
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_EQ(floats((*nothing)[0]), (std::vector<float>{0, 0}));
+  EXPECT_EQ(a->global_step(), 2);
+  const auto rows =
+      accumulator({.shape = Shape{-1, 2}, .reduction = Reduction::kMeanOfAll, .sparse = true});
+  const auto none = rows->take_now();
+  ASSERT_TRUE(none.ok() && none->size() == 2) << none.status();
+  EXPECT_EQ((*none)[1].shape(), (Shape{0, 2}));
+  EXPECT_EQ(accumulator({.shape = Shape{-1}})->take_now().status().code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST(Accumulator, takes_one_gradient_of_a_closure_however_often_it_is_run) {
+  const auto a = accumulator({.shape = Shape{1}});
+  const ClosureKey first = {.client = 7, .closure = closure_number(0, 1)};
+  const ClosureKey second = {.client = 7, .closure = closure_number(1, 1)};
+  EXPECT_TRUE(a->apply(vec({2}), 0, first).ok());
+  EXPECT_TRUE(a->apply(vec({8}), 0, first).ok());
+  EXPECT_TRUE(a->apply(vec({4}), 0, second).ok());
+  EXPECT_EQ(a->num_accumulated(), 2);
+  // Forgotten, and so due again.
+  EXPECT_TRUE(a->restart(3, 2).ok());
+  EXPECT_TRUE(a->apply(vec({6}), 3, first).ok());
+  EXPECT_EQ(floats(a->take_now()->front()), std::vector<float>{6});
+  // Taken, and so not due in a later step.
+  EXPECT_TRUE(a->apply(vec({2}), 4, first).ok());
+  EXPECT_EQ(a->num_accumulated(), 0);
+  // A later closure has the place.
+  const ClosureKey third = {.client = 7, .closure = closure_number(0, 2)};
+  EXPECT_TRUE(a->apply(vec({2}), 4, third).ok());
+  EXPECT_EQ(a->num_accumulated(), 1);
+  // And another client numbers its own.
+  const ClosureKey other = {.client = 8, .closure = first.closure};
+  EXPECT_TRUE(a->apply(vec({2}), 4, other).ok());
+  EXPECT_EQ(a->num_accumulated(), 2);
+}
+
 TEST(Accumulator, refuses_what_does_not_fit) {
   const auto a = accumulator({});
   EXPECT_EQ(a->apply(vec({1, 2, 3}), 0).code(), StatusCode::kInvalidArgument);

@@ -87,7 +87,9 @@ class Coordinator final : public ClusterCoordinator,
   /// Ends all that runs. No call of users is under way.
   void stop();
   void set_graph(const ir::Graph& graph) override;
-  uint64_t add_plan(service::ClosurePlan plan, bool tells_worker) override;
+  uint64_t add_plan(service::ClosurePlan plan, PlanUse use) override;
+  uint64_t add_step(StepPlans plans) override;
+  Status feed_step(uint64_t step, std::vector<Tensor> values) override;
   Result<std::shared_ptr<RemoteValue>> schedule(uint64_t plan, std::vector<Tensor> feeds,
                                                 std::span<const coord::ResourceId> resources,
                                                 milliseconds timeout,
@@ -111,13 +113,18 @@ class Coordinator final : public ClusterCoordinator,
 
   // ---- What the scheduler asks for, under the lock.
 
-  void run(int worker, uint64_t /*life*/, coord::ClosureId closure) override;
+  void run(int worker, uint64_t /*life*/, coord::ClosureId closure, int64_t step) override;
   void cancel(int worker, coord::ClosureId closure) override;
   void build(int worker, uint64_t /*life*/, coord::ResourceId resource) override;
   void drop(int worker, coord::ResourceId resource) override;
+  void end_step(int64_t step, std::span<const coord::ClosureId> closures) override;
+  void forget_steps(int64_t step) override;
   void closure_ended(coord::ClosureId id, const Status& status) override;
   void wake() override { changed_.notify_all(); }
   void missing(std::span<const int> workers, int64_t since_ns) override;
+
+  /// Somebody waits for a value.
+  void await();
 
   // ---- What connections tell.
 
@@ -131,6 +138,7 @@ class Coordinator final : public ClusterCoordinator,
   using Until = std::optional<steady_clock::time_point>;
   struct Plan {
     service::ClosurePlan what;
+    std::vector<uint64_t> steps;
     bool tells_worker = false;
     int64_t graph_version = 0;
   };
@@ -141,6 +149,7 @@ class Coordinator final : public ClusterCoordinator,
     std::shared_ptr<Value> value;
     steady_clock::time_point sent = {};
     int runs = 0;
+    int64_t step = 0;     ///< That it contributes to.
     uint64_t number = 0;  ///< Of `numbers_`, once it was sent; 0: it has none.
   };
   /// The plans of a resource.
@@ -166,6 +175,7 @@ class Coordinator final : public ClusterCoordinator,
   // ---- Calls. Under the lock.
 
   [[nodiscard]] Status check_feeds(uint64_t plan, size_t count) const;
+  [[nodiscard]] std::shared_ptr<Value> new_value();
   /// Gives the scheduler a closure by `ask`, in which it may run at once. False: it is not taken
   /// now, and the caller's again, as after an error.
   template <class Ask>
@@ -208,6 +218,8 @@ class Coordinator final : public ClusterCoordinator,
   /// Whether a session knows all that a plan needs.
   [[nodiscard]] bool knows(const Connection& connection, const Plan& plan) const;
   void extend_soon(Connection* connection);
+  Result<std::shared_ptr<service::Session>> open_session(const std::string& target,
+                                                         const Program& program);
   Result<std::shared_ptr<Connection>> connect(size_t worker, const Program& program);
   /// kAborted for a ps that is another one than before, which has lost what it held.
   Status check_ps(const std::vector<service::DeviceAttributes>& devices);
@@ -217,6 +229,33 @@ class Coordinator final : public ClusterCoordinator,
   void extend(const std::shared_ptr<Connection>& connection);
   void keep_time();
 
+  // ---- Steps, by one thread.
+
+  /// What functions contribute to.
+  struct OfStep {
+    StepPlans plans;
+    std::vector<Tensor> values;  ///< For the feeds of its update but the first.
+  };
+  /// How a step ends. Value type.
+  struct StepEnd {
+    int64_t step = 0;
+    bool updates = false;
+    std::vector<std::pair<std::string, Tensor>> feeds;
+    std::vector<std::string> targets;
+    void add(const service::ClosurePlan& plan, int64_t next, std::span<const Tensor> values);
+  };
+  struct StepSession {
+    std::shared_ptr<service::Session> session;
+    int64_t graph_version = 0;
+    int64_t overrides_version = 0;
+  };
+  void end_steps();
+  /// With the lock, which it lets go of meanwhile.
+  Status carry_out(const StepEnd& end, std::shared_ptr<StepSession>* session,
+                   std::unique_lock<std::mutex>* lock);
+  Status run_step(const StepEnd& end, const Program& known, std::shared_ptr<StepSession>* session);
+  Status check_devices(service::Session& session);
+
   const ClusterCoordinatorOptions options_;
   const std::shared_ptr<Timings> timings_ = std::make_shared<Timings>();
   mutable std::mutex mutex_;
@@ -224,6 +263,9 @@ class Coordinator final : public ClusterCoordinator,
   std::condition_variable work_;
   std::condition_variable time_;
   std::condition_variable unsent_changed_;
+  std::condition_variable step_work_;
+  std::optional<StepEnd> ending_;
+  int64_t steps_ended_ = 0;
   std::vector<std::shared_ptr<Connection>> unsent_;  ///< With something that waits for flush().
   bool is_flushing_ = false;                         ///< What is said now is flushed up the stack.
   steady_clock::time_point flushed_;  ///< When schedule() last had something to send.
@@ -234,6 +276,7 @@ class Coordinator final : public ClusterCoordinator,
   ir::PlacementOverrides overrides_;
   int64_t overrides_version_ = 0;
   std::vector<Plan> plans_;
+  std::vector<OfStep> steps_;
   std::vector<OfWorkers> resources_;
   std::unordered_map<coord::ClosureId, Closure> closures_;  ///< Not ended.
   coord::ClosureId last_closure_ = 0;

@@ -30,8 +30,9 @@ coord::Origin origin_of(const Status& status) {
   return out;
 }
 
-void Coordinator::run(int worker, uint64_t /*life*/, coord::ClosureId closure) {
+void Coordinator::run(int worker, uint64_t /*life*/, coord::ClosureId closure, int64_t step) {
   const auto found = closures_.find(closure);
+  if (found != closures_.end()) found->second.step = step;
   if (found != closures_.end() && ++found->second.runs > 1) {
     base::emit({}, base::Event::kClosureRetried,
                {{"closure", closure}, {"worker", name_of(worker)}, {"run", found->second.runs}});
@@ -150,6 +151,7 @@ void Coordinator::send(Connection* connection, uint64_t id) {
     if (client_ != 0 && closure.number == 0) closure.number = new_number();
     number = closure.number;
     feeds = closure.feeds;
+    if (!plans_[plan].steps.empty()) feeds.push_back(Tensor::scalar(closure.step));
     closure.sent = steady_clock::now();
   }
   if (plans_[plan].tells_worker) feeds.push_back(Tensor::scalar<int64_t>(connection->worker));

@@ -43,7 +43,9 @@ class Timings {
 /// Thread: any.
 class Value final : public RemoteValue {
  public:
-  explicit Value(std::shared_ptr<Timings> timings) : timings_(std::move(timings)) {}
+  /// `waits`, if it is there, is called whenever somebody waits, by who does.
+  explicit Value(std::shared_ptr<Timings> timings, std::function<void()> waits = nullptr)
+      : timings_(std::move(timings)), waits_(std::move(waits)) {}
   [[nodiscard]] bool is_ready() const override {
     const std::lock_guard lock(mutex_);
     return is_ready_;
@@ -52,6 +54,7 @@ class Value final : public RemoteValue {
                                            const std::function<bool()>& interrupt) override {
     const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
     const std::chrono::steady_clock::time_point until = begin + timeout;
+    if (waits_ && !is_ready()) waits_();
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, task::kLook, [this] { return is_ready_; })) {
       if (timeout.count() > 0 && std::chrono::steady_clock::now() >= until) {
@@ -59,6 +62,7 @@ class Value final : public RemoteValue {
       }
       lock.unlock();
       const bool is_interrupted = interrupt && interrupt();
+      if (waits_) waits_();
       lock.lock();
       if (is_interrupted) return base::cancelled("waiting for the value was interrupted");
     }
@@ -76,6 +80,7 @@ class Value final : public RemoteValue {
 
  private:
   const std::shared_ptr<Timings> timings_;
+  const std::function<void()> waits_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_ready_ = false;

@@ -95,8 +95,8 @@ void Coordinator::extend_soon(Connection* connection) {
   add_job([this, connection = connection->shared_from_this()] { extend(connection); });
 }
 
-Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const Program& program) {
-  const steady_clock::time_point begin = steady_clock::now();
+Result<std::shared_ptr<service::Session>> Coordinator::open_session(const std::string& target,
+                                                                    const Program& program) {
   service::SessionOptions options = options_.session;
   options.overrides = program.overrides;
   // A ps that does not answer is found out by tries that end.
@@ -108,13 +108,17 @@ Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const Pr
     const std::lock_guard lock(mutex_);
     return is_stopping_;
   };
+  return service::Session::create(target, *program.graph, options);
+}
+
+Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const Program& program) {
+  const steady_clock::time_point begin = steady_clock::now();
   auto out = std::make_shared<Connection>();
   out->owner = weak_from_this();
   out->worker = static_cast<int>(worker);
   out->graph_version = program.graph_version;
   out->overrides_version = program.overrides_version;
-  SR_ASSIGN_OR_RETURN(out->session,
-                      service::Session::create(options_.workers[worker], *program.graph, options));
+  SR_ASSIGN_OR_RETURN(out->session, open_session(options_.workers[worker], program));
   SR_ASSIGN_OR_RETURN(const auto devices, out->session->list_devices());
   {
     const std::lock_guard lock(mutex_);

@@ -45,9 +45,9 @@ class Model {
     return add("Const", {}, {{"value", tensor::Tensor::of(tensor::Shape{n}, values)}}, name,
                device);
   }
-  ir::Output placeholder(std::string_view name) {
-    return add("Placeholder", {},
-               {{"dtype", tensor::DType::kFloat32}, {"shape", tensor::Shape{-1}}}, name);
+  ir::Output placeholder(std::string_view name, tensor::DType dtype = tensor::DType::kFloat32,
+                         const tensor::Shape& shape = {-1}) {
+    return add("Placeholder", {}, {{"dtype", dtype}, {"shape", shape}}, name);
   }
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
 
