@@ -100,16 +100,19 @@ void bind_figure(nb::class_<service::StatusClient>* status) {
       "figure",
       [](service::StatusClient& self, double limit_s, const std::string& job,
          const std::string& name) {
-        std::vector<std::pair<std::string, std::optional<int64_t>>> out;
+        std::vector<std::tuple<std::string, std::optional<int64_t>, int64_t>> out;
         for (const service::TaskReport& report : ask(self, limit_s, job)) {
           std::optional<int64_t> value;
           if (report.status.ok()) value = report.figures.value(name);
-          out.emplace_back(report.task, value);
+          const auto count = std::ranges::count_if(
+              report.figures.all(), [&](const auto& one) { return one.second.what.name == name; });
+          out.emplace_back(report.task, value, count);
         }
         return out;
       },
       "limit_s"_a, "job"_a, "name"_a,
-      "(task, its figure of that name or, where it does not answer, None) of each of a job.");
+      "(task, its figure of that name or, where it does not answer, None, and of how many labels "
+      "that is the sum) of each of a job.");
 }
 
 void bind_status(nb::module_& m) {

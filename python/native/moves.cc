@@ -22,6 +22,7 @@
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/job_lease.h"
 #include "sidereal/service/variable_moves.h"
+#include "sidereal/train/autoscale.h"
 #include "sidereal/train/placement.h"
 
 /// Commands to a job that Python holds, and the variables that they move.
@@ -136,6 +137,20 @@ class VariableMoves {
   std::unique_ptr<service::VariableMoves> impl_;
 };
 
+/// See train::Autoscale.
+class Autoscale {
+ public:
+  Autoscale(const std::string& text, int ps)
+      : rules_(value_of(train::parse_autoscale(text, ps))) {}
+  std::optional<int> look(double now_s, const std::vector<double>& busy) {
+    return rules_.look(now_s, busy);
+  }
+  void moved(double now_s) { rules_.moved(now_s); }
+
+ private:
+  train::Autoscale rules_;
+};
+
 using Route = std::tuple<std::string, int, int>;
 
 std::unique_ptr<VariableMoves> begin(const ClusterSpec& cluster, const std::string& state_group,
@@ -232,6 +247,13 @@ void bind_moves(nb::module_& m) {
              check(self.with([](service::VariableMoves& moves) { return moves.commit(); }));
            })
       .def("close", &VariableMoves::close);
+  nb::class_<Autoscale>(m, "Autoscale", "The rules by which a job is on more servers, or fewer.")
+      .def(nb::init<const std::string&, int>(), "text"_a, "ps"_a,
+           "\"2-8\" or \"off\", of a cluster of so many.")
+      .def("look", &Autoscale::look, "now_s"_a, "busy"_a,
+           "How many it should be on; None: as many as there are, which were busy for such shares "
+           "of the time.")
+      .def("moved", &Autoscale::moved, "now_s"_a);
   m.def(
       "moved_text",
       [](int64_t parts, int64_t bytes, size_t ps_before, size_t ps, double lasted_s,

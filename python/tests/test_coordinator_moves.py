@@ -3,8 +3,6 @@ train: each function counts once, whatever the protocol."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PROGRAM, Processes, addresses
-from strategies import ps
+from strategies import Tasks, ps
 
 import sidereal as sr
-from sidereal import keras
+from sidereal import _native, errors, keras
 from sidereal.distribute import ParameterServerStrategy, _moves
-from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.launch import PROTOCOLS
@@ -30,64 +26,17 @@ PATIENCE_S = 120.0
 ROWS = 60
 
 
-class Servers:
-    """Three parameter servers and two workers in processes of their own."""
-
-    def __init__(self, protocol: str, *not_yet: int) -> None:
-        self.cluster = {"ps": addresses(3), "worker": addresses(2)}
-        self._protocol = protocol
-        self.processes = Processes()
-        self.all: dict[tuple[str, int], subprocess.Popen[str]] = {}
-        for task in range(3):
-            if task not in not_yet:
-                self.start("ps", task)
-        for task in range(2):
-            self.start("worker", task)
-
-    def start(self, job: str, task: int) -> None:
-        self.all[job, task] = self.processes.serve(
-            self.cluster, job, task, "--protocol", self._protocol
-        )
-
-    def kill(self, job: str, task: int) -> None:
-        self.all[job, task].kill()
-        self.all[job, task].wait()
-
-    def strategy(self, **options: Any) -> ParameterServerStrategy:
-        return ParameterServerStrategy(
-            SimpleClusterResolver(sr.train.ClusterSpec(self.cluster)), **options
-        )
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """`sidereal WORDS`, once the coordinator hears of commands."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            ended = subprocess.run(
-                [PROGRAM, *words, "--cluster", json.dumps(self.cluster)],
-                capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
-            waits = "no job" in ended.stderr or "takes no commands" in ended.stderr
-            if not waits or time.monotonic() > until:
-                return ended
-
-    def well(self, *words: str) -> str:
-        """What it says when it was carried out."""
-        ended = self.command(*words)
-        assert ended.returncode == 0, ended.stderr
-        return ended.stdout
-
-
 @pytest.fixture
-def made() -> Iterator[list[Servers]]:
-    """Servers that end with the test."""
-    found: list[Servers] = []
+def made() -> Iterator[list[Tasks]]:
+    """Tasks that end with the test."""
+    found: list[Tasks] = []
     yield found
     for servers in found:
         servers.processes.end()
 
 
-def servers_of(made: list[Servers], protocol: str = "grpc", *not_yet: int) -> Servers:
-    made.append(Servers(protocol, *not_yet))
+def servers_of(made: list[Tasks], protocol: str = "grpc", *not_yet: int) -> Tasks:
+    made.append(Tasks(3, 2, protocol, not_yet))
     return made[-1]
 
 
@@ -142,7 +91,7 @@ class Counting:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_function_counts_once_while_variables_move(
-    made: list[Servers], protocol: str
+    made: list[Tasks], protocol: str
 ) -> None:
     servers = servers_of(made, protocol, 2)
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
@@ -170,7 +119,7 @@ def test_each_function_counts_once_while_variables_move(
     assert counting.whole.numpy() >= counting.scheduled
 
 
-def test_nothing_is_lost_or_made_twice(made: list[Servers]) -> None:
+def test_nothing_is_lost_or_made_twice(made: list[Tasks]) -> None:
     servers = servers_of(made, "star_server_lite")
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
     with Counting(strategy, closures_per_worker=3) as counting:
@@ -179,7 +128,7 @@ def test_nothing_is_lost_or_made_twice(made: list[Servers]) -> None:
     counting.check()
 
 
-def train(strategy: ParameterServerStrategy, servers: Servers | None) -> list[np.ndarray]:
+def train(strategy: ParameterServerStrategy, servers: Tasks | None) -> list[np.ndarray]:
     """The weights of a model that is trained by one worker."""
     drawn = np.random.default_rng(1)
     ids = drawn.integers(0, ROWS, (512, 5))
@@ -209,7 +158,7 @@ def train(strategy: ParameterServerStrategy, servers: Servers | None) -> list[np
     return [np.asarray(evaluated), *model.get_weights()]
 
 
-def test_a_keras_model_learns_what_it_would_have_learned(made: list[Servers]) -> None:
+def test_a_keras_model_learns_what_it_would_have_learned(made: list[Tasks]) -> None:
     found = []
     for moves in (False, True):
         servers = servers_of(made, "star_server")
@@ -220,7 +169,7 @@ def test_a_keras_model_learns_what_it_would_have_learned(made: list[Servers]) ->
         np.testing.assert_allclose(without, moved, rtol=1e-5, atol=1e-7)
 
 
-def test_workers_keep_what_is_theirs(made: list[Servers]) -> None:
+def test_workers_keep_what_is_theirs(made: list[Tasks]) -> None:
     servers = servers_of(made)
     del servers.cluster["worker"][1]
     strategy = servers.strategy(start_ps=2)
@@ -245,7 +194,7 @@ def test_workers_keep_what_is_theirs(made: list[Servers]) -> None:
     assert [int(count.numpy()) for count in counts] == [100, 100]
 
 
-def test_checkpoints_have_what_has_moved(made: list[Servers], tmp_path: Path) -> None:
+def test_checkpoints_have_what_has_moved(made: list[Tasks], tmp_path: Path) -> None:
     servers = servers_of(made)
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
     counting = Counting(strategy, on_ps_loss="restore")
@@ -278,7 +227,7 @@ def test_checkpoints_have_what_has_moved(made: list[Servers], tmp_path: Path) ->
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(
-    made: list[Servers], monkeypatch: pytest.MonkeyPatch
+    made: list[Tasks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = servers_of(made, "grpc", 2)
     strategy = servers.strategy(start_ps=2)
@@ -315,3 +264,42 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert value.fetch()[0] > 0
     with pytest.raises(ValueError, match="start_ps is 4; the cluster has 3 parameter servers"):
         servers.strategy(start_ps=4)
+
+
+def test_a_strategy_scales_by_itself(made: list[Tasks], monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[list[float]] = []
+
+    class Rules:
+        """Wants one more as soon as it has seen something, in the place of half a minute."""
+
+        def __init__(self, text: str, ps: int) -> None:
+            assert (text, ps) == ("1-3", 3)
+
+        def look(self, now_s: float, busy: list[float]) -> int | None:
+            looks.append(busy)
+            return len(busy) + 1 if len(busy) < 3 else None
+
+        def moved(self, now_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(_native, "Autoscale", Rules)
+    monkeypatch.setattr(_moves, "_AUTOSCALE_LOOK_S", 0.3)
+    servers = servers_of(made)
+    strategy = servers.strategy(
+        variable_partitioner=FixedShardsPartitioner(6), start_ps=1, autoscale="1-3"
+    )
+    with Counting(strategy) as counting:
+        until = time.monotonic() + PATIENCE_S
+        while counting.coordinator.metrics()["moves"] < 2 and time.monotonic() < until:
+            threading.Event().wait(0.05)
+    counting.check()
+    assert strategy.extended.parameter_devices == (ps(0), ps(1), ps(2))
+    assert [len(busy) for busy in looks[:2]] == [1, 2]
+    assert all(0 < share < 1.5 for share in looks[0])
+
+
+def test_autoscale_needs_the_servers_that_it_names(made: list[Tasks]) -> None:
+    servers = servers_of(made)
+    for wrong, said in (("2-9", "the cluster has 3 parameter servers"), ("many", "as in 2-8")):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            servers.strategy(autoscale=wrong)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _events, _native, errors, v1
 from .._dispatch import apply
@@ -41,7 +41,37 @@ _TAKE_S = 60.0
 _REACH_S = 10.0
 #: How long servers have to say what they did.
 _ANSWER_S = 2.0
+#: How often the rules of autoscaling are asked.
+_AUTOSCALE_LOOK_S = 5.0
 _BUSY = "sidereal_lane_busy_seconds_total"
+
+
+class _Asks(Protocol):
+    """Who has given a command, and is told what becomes of it."""
+
+    def is_cancelled(self) -> bool: ...
+    def tell(self, bytes: int, bytes_all: int) -> None: ...
+    def end(self, text: str) -> None: ...
+    def fail(self, error: Exception) -> None: ...
+
+
+class _Nobody:
+    """Gives commands without wanting to know."""
+
+    def is_cancelled(self) -> bool:
+        return False
+
+    def tell(self, bytes: int, bytes_all: int) -> None:
+        pass
+
+    def end(self, text: str) -> None:
+        pass
+
+    def fail(self, error: Exception) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
 
 
 class Group:
@@ -82,13 +112,36 @@ class Mover:
         self._next_try, self._pause_s = 0.0, _AGAIN_S
         self._security = SecurityOptions.from_environment()._to_native()
         self._busy: dict[str, float] = {}
+        #: Without a command.
+        self._autoscale = strategy._autoscale
+        #: When it was asked last, and what servers had done until then.
+        self._asked: tuple[float, dict[str, float]] | None = None
 
     def look(self) -> None:
-        """Carries out a command, if one has come."""
+        """Carries out a command, if one has come, or what the rules of autoscaling want."""
         lease = self._heard()
         command = None if lease is None else lease.next_command()
         if lease is not None and command is not None:
             self._carry_out(lease, *command)
+        elif self._autoscale is not None:
+            wanted = self._wanted(self._autoscale)
+            if wanted is not None:
+                self._carry_out(_NOBODY, "scale", wanted, f"scale --ps {wanted}, by autoscale")
+
+    def _wanted(self, autoscale: _native.Autoscale) -> int | None:
+        """On how many servers it should be, if on others: looked at now and then."""
+        now = time.monotonic()
+        if self._asked is not None and now - self._asked[0] < _AUTOSCALE_LOOK_S:
+            return None
+        busy, before = self._busy_now(), self._asked
+        self._asked = (now, busy or {})
+        if busy is None or before is None:
+            return None
+        names = [ps_name(task) for task in self._strategy._used_ps]
+        return autoscale.look(now, [
+            max(busy.get(name, 0.0) - before[1].get(name, 0.0), 0.0) / (now - before[0])
+            for name in names
+        ])  # fmt: skip
 
     def end(self) -> None:
         """Hears of nothing any more."""
@@ -121,8 +174,10 @@ class Mover:
 
     # --- A command.
 
-    def _carry_out(self, lease: _native.JobLease, kind: str, ps: int, text: str) -> None:
+    def _carry_out(self, lease: _Asks, kind: str, ps: int, text: str) -> None:
         begin = time.monotonic()
+        if self._autoscale is not None:
+            self._autoscale.moved(begin)
         try:
             used, moves = self._planned(kind, ps)
             said = self._moved(lease, text, used, moves, begin)
@@ -136,6 +191,9 @@ class Mover:
             lease.fail(why)
         else:
             lease.end(said)
+        self._asked = None
+        if self._autoscale is not None:
+            self._autoscale.moved(time.monotonic())
 
     def _planned(self, kind: str, ps: int) -> tuple[list[int], dict[int, tuple[Group, int, int]]]:
         """The servers to be used, and the groups that move: by the id() of the first variable,
@@ -168,8 +226,8 @@ class Mover:
         return groups
 
     def _loads(self) -> list[float]:
-        """By task what each server has done since variables last moved, in seconds; [] where one
-        does not say it."""
+        """By task what each server has done since variables last moved, in seconds of a lane; []
+        where one does not say it."""
         now = self._busy_now()
         if now is None:
             return []
@@ -186,10 +244,12 @@ class Mover:
             figures = client.figure(_ANSWER_S, "ps", _BUSY)
         except errors.Error:
             return None
-        return {task: value / 1e9 for task, value in figures if value is not None}
+        return {
+            task: value / max(lanes, 1) / 1e9 for task, value, lanes in figures if value is not None
+        }
 
     def _moved(
-        self, lease: _native.JobLease, text: str, used: list[int],
+        self, lease: _Asks, text: str, used: list[int],
         moves: Mapping[int, tuple[Group, int, int]], begin: float,
     ) -> str:  # fmt: skip
         """Has variables move: what was done, in a sentence."""
@@ -239,7 +299,7 @@ class Mover:
             ) from None
 
     def _hand_over(
-        self, lease: _native.JobLease, used: list[int],
+        self, lease: _Asks, used: list[int],
         moves: Mapping[int, tuple[Group, int, int]], routes: Sequence[tuple[str, int, int]],
         size: int,
     ) -> float:  # fmt: skip
@@ -288,7 +348,7 @@ class Mover:
                 copies.close()
 
     def _wait_for(
-        self, copies: _native.VariableMoves, lease: _native.JobLease, check: Callable[[], None],
+        self, copies: _native.VariableMoves, lease: _Asks, check: Callable[[], None],
         size: int,
     ) -> None:  # fmt: skip
         """Until all is there, but for what changed lately."""

@@ -37,6 +37,15 @@ Result<AutoscaleOptions> parse_autoscale(const std::string& text) {
       "autoscale is '{}'; it is the least and the most parameter servers, as in 2-8, or off", text);
 }
 
+Result<AutoscaleOptions> parse_autoscale(const std::string& text, int ps) {
+  SR_ASSIGN_OR_RETURN(const AutoscaleOptions out, parse_autoscale(text));
+  if (out.ps_max <= ps) return out;
+  return base::invalid_argument(
+      "autoscale is '{}', and the cluster has {} parameter server{}: name more of them in it, which "
+      "need not run before",
+      text, ps, ps == 1 ? "" : "s");
+}
+
 std::string autoscale_doc() {
   return fmt::format(
       "the least and the most parameter servers that the model is on, as in 2-8, when these follow "

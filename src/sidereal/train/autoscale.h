@@ -19,6 +19,9 @@ struct AutoscaleOptions {
 
 /// "2-8"; "off" is none. kInvalidArgument for other texts.
 Result<AutoscaleOptions> parse_autoscale(const std::string& text);
+/// The same for a cluster with so many parameter servers, which kInvalidArgument names if they are
+/// too few.
+Result<AutoscaleOptions> parse_autoscale(const std::string& text, int ps);
 /// What it is, and the rules, for people.
 std::string autoscale_doc();
 

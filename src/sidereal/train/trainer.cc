@@ -55,13 +55,8 @@ class Trainer::Impl {
           "what it has not sent yet; take another consistency, or on_ps_loss='restore'",
           consistency.to_string());
     }
-    SR_ASSIGN_OR_RETURN(const AutoscaleOptions autoscale, parse_autoscale(options.autoscale));
-    if (const int ps = placed_.placement().topology.ps; autoscale.ps_max > ps) {
-      return invalid_argument(
-          "autoscale is '{}', and the cluster has {} parameter server{}: name more of them in it, "
-          "which need not run before",
-          options.autoscale, ps, ps == 1 ? "" : "s");
-    }
+    SR_ASSIGN_OR_RETURN(const AutoscaleOptions autoscale,
+                        parse_autoscale(options.autoscale, placed_.placement().topology.ps));
     SR_RETURN_IF_ERROR(find_workers(options));
     Fit fit(cluster_, data, options, validation);
     fit.consistency = consistency;
