@@ -208,7 +208,8 @@ TEST(SavedModel, MustFitTogether) {
               HasSubstr("names other inputs"));
   EXPECT_THAT(message([](SavedModel* m) { m->signatures.push_back(m->signatures[0]); }),
               HasSubstr("two signatures"));
-  EXPECT_THAT(message([](SavedModel* m) { m->values[0].value = Tensor(); }), HasSubstr("is empty"));
+  const Tensor nothing;
+  EXPECT_THAT(message([&](SavedModel* m) { m->values[0].value = nothing; }), HasSubstr("is empty"));
 }
 
 }  // namespace
