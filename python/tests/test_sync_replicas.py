@@ -20,7 +20,9 @@ from sidereal import errors
 class Replica:
     """One worker: its graph, its session, and its part in the steps."""
 
-    def __init__(self, index: int, count: int, to_aggregate: int, target: str) -> None:
+    def __init__(
+        self, index: int, count: int, to_aggregate: int, target: str, hybrid: bool
+    ) -> None:
         self.graph = tf.Graph()
         with self.graph.as_default():
             with tf.device("/job:ps/task:0"):
@@ -37,7 +39,7 @@ class Replica:
                     (sr.IndexedSlices(tf.constant([[first]]), tf.constant([1])), self.rows),
                 ]
                 self.optimizer = tf.train.SyncReplicasOptimizer(
-                    tf.train.GradientDescentOptimizer(2.0), to_aggregate, count
+                    tf.train.GradientDescentOptimizer(2.0), to_aggregate, count, hybrid=hybrid
                 )
                 self.train = self.optimizer.apply_gradients(pairs, self.step)
                 self.hook = self.optimizer.make_session_run_hook(index == 0, num_tokens=count)
@@ -64,7 +66,7 @@ class Replica:
 class Replicas:
     """Two ps and workers in this process, and a replica for each worker."""
 
-    def __init__(self, count: int, to_aggregate: int) -> None:
+    def __init__(self, count: int, to_aggregate: int, hybrid: bool) -> None:
         jobs = {"ps": 2, "worker": count}
         hosts = addresses(2 + count)
         cluster = {"ps": hosts[:2], "worker": hosts[2:]}
@@ -75,7 +77,7 @@ class Replicas:
         ]
         self.coordinator = tf.train.Coordinator()
         self.all = [
-            Replica(index, count, to_aggregate, self.servers[2 + index].target)
+            Replica(index, count, to_aggregate, self.servers[2 + index].target, hybrid)
             for index in range(count)
         ]
         chief = self.all[0]
@@ -106,8 +108,8 @@ def replicas() -> Iterator[Any]:
     """Makes Replicas that are stopped after the test."""
     made: list[Replicas] = []
 
-    def make(count: int, to_aggregate: int) -> Replicas:
-        made.append(Replicas(count, to_aggregate))
+    def make(count: int, to_aggregate: int, hybrid: bool = False) -> Replicas:
+        made.append(Replicas(count, to_aggregate, hybrid))
         return made[-1]
 
     yield make
@@ -141,6 +143,17 @@ def test_two_workers_take_steps_with_the_mean_of_both(replicas: Any) -> None:
         thread.join(PATIENCE_S)
     made.wait_for_step(2)
     check(two.values(), 2, -0.8, -3.0, [3.0, 3.2])
+
+
+def test_hybrid_has_each_worker_update_rows_and_the_rest_in_step(replicas: Any) -> None:
+    made = replicas(2, 2, hybrid=True)
+    one, two = made.all
+    one.start().join(PATIENCE_S)  # There are tokens of step 0.
+    # Rows are not waited with: 2 * 0.1.
+    check(two.values(), 0, 0.0, 1.0, [3.0, 3.8])
+    two.start().join(PATIENCE_S)
+    made.wait_for_step(1)
+    check(two.values(), 1, -0.4, -1.0, [3.0, 3.2])
 
 
 def test_of_three_workers_the_slowest_is_not_waited_for(replicas: Any) -> None:
@@ -198,6 +211,12 @@ def test_wrong_uses_are_value_errors() -> None:
         variable = tf.Variable(1.0)
         with pytest.raises(ValueError, match="Global step is required"):
             made.apply_gradients([(tf.constant(1.0), variable)])
+        rows = sr.IndexedSlices(tf.constant([1.0]), tf.constant([0]))
+        hybrid = tf.train.SyncReplicasOptimizer(
+            tf.train.GradientDescentOptimizer(1.0), 2, hybrid=True
+        )
+        with pytest.raises(ValueError, match=r"nothing is left .* BoundedStalenessHook\(1\)"):
+            hybrid.apply_gradients([(rows, variable)], tf.train.get_or_create_global_step())
         made.minimize(variable * variable, tf.train.get_or_create_global_step())
         with pytest.raises(ValueError, match="Too few tokens"):
             made.get_init_tokens_op(1)

@@ -140,12 +140,14 @@ def hooks_of(consistency: str, worker: str) -> list[SessionRunHook]:
         return []
     if kind == "bounded" and bound > 0:
         return [BoundedStalenessHook(bound, worker)]
-    if kind in ("sync", "bounded"):
+    if kind in ("sync", "bounded", "hybrid"):
+        what = ", hybrid=True" if kind == "hybrid" else ""
         raise ValueError(
             f"consistency is {consistency!r}: sessions train in step with an optimizer in a "
-            "tf.train.SyncReplicasOptimizer and its make_session_run_hook()"
+            f"tf.train.SyncReplicasOptimizer(optimizer, workers{what}) and its "
+            "make_session_run_hook()"
         )
     raise ValueError(
-        f"consistency is {consistency!r}, which is for Model.fit(); sessions have 'async' and "
-        "'bounded(s)'"
+        f"consistency is {consistency!r}, which is for sidereal.Model.fit(); sessions have 'async' "
+        "and 'bounded(s)', and SyncReplicasOptimizer"
     )

@@ -59,7 +59,10 @@ class SyncReplicasOptimizer(Optimizer):
     opt: applies the means. replicas_to_aggregate: gradients in a mean. total_num_replicas: workers;
         more than `replicas_to_aggregate`: the others are spare, and the slowest of a step are not
         waited for; fewer: some contribute to a step more than once. variable_averages,
-    variables_to_average: an object whose apply(variables) is run after each step.
+    variables_to_average: an object whose apply(variables) is run after each step. hybrid: gradients
+    of rows (IndexedSlices) are applied by each worker at once, and only those of other variables in
+    step (Lian et al., Persia, 2022): a worker's operation waits for both, and what is kept for
+    tables counts their own updates.
 
     What was made is known after apply_gradients(): `local_step_init_op`, `chief_init_op` (with that
     of the accumulators), `ready_for_local_init_op`.
@@ -74,6 +77,8 @@ class SyncReplicasOptimizer(Optimizer):
         variables_to_average: Sequence[Variable] | None = None,
         use_locking: bool = False,
         name: str = "sync_replicas",
+        *,
+        hybrid: bool = False,
     ) -> None:
         super().__init__(use_locking, name)
         total = replicas_to_aggregate if total_num_replicas is None else total_num_replicas
@@ -87,6 +92,7 @@ class SyncReplicasOptimizer(Optimizer):
         self._tokens_per_step = max(total, replicas_to_aggregate)
         self._variable_averages = variable_averages
         self._variables_to_average = variables_to_average
+        self._hybrid = hybrid
         self._global_step: Variable | None = None
         self._local_step: Variable | None = None
         self._sync_token_queue: Any = None
@@ -133,6 +139,15 @@ class SyncReplicasOptimizer(Optimizer):
             raise ValueError("Must supply at least one variable")
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
+        rows: list[tuple[Any, Variable]] = []
+        if self._hybrid:
+            rows = [pair for pair in pairs if isinstance(pair[0], IndexedSlices)]
+            pairs = [pair for pair in pairs if not isinstance(pair[0], IndexedSlices)]
+            if all(grad is None for grad, _ in pairs):
+                raise ValueError(
+                    "hybrid: all gradients are of rows, and nothing is left to be updated in step; "
+                    "use the optimizer itself, or BoundedStalenessHook(1)"
+                )
         self._global_step = global_step
         graph = get_default_graph()
         with building():
@@ -143,6 +158,8 @@ class SyncReplicasOptimizer(Optimizer):
             self._share = placeholder("int64", [], "sync_rep_share")
             with graph.name_scope(name or self._name):
                 pushes, means, resets, leaves = self._accumulate(graph, pairs, local_step)
+                if rows:
+                    pushes.append(self._opt.apply_gradients(rows, name="rows"))
             with graph.device(None), graph.device(global_step.device or None):
                 update = self._opt.apply_gradients(means, global_step)
             with graph.colocate_with(global_step.op, ignore_existing=True):
