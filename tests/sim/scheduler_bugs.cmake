@@ -56,7 +56,8 @@ plant(runs_one_too_many
 plant(lets_the_fast_run_away "!staleness_.may_begin(worker)" "false")
 plant(forgets_who_waits "be_free(&ahead_of_step);\n  be_free(&ahead);"
       "be_free(&ahead_of_step);")
-plant(forgets_who_waits_for_a_step "be_free(&ahead_of_step);\n  be_free(&ahead);" "be_free(&ahead);")
+plant(forgets_who_waits_for_a_step "be_free(&ahead_of_step);\n  be_free(&ahead);"
+      "be_free(&ahead);")
 plant(waits_for_the_lost "  staleness_.lost(worker);\n" "")
 plant(misses_nothing "    staleness_.ended(worker);\n" "    staleness_.lost(worker);\n")
 plant(idles_after_building

@@ -41,8 +41,8 @@ Result<AutoscaleOptions> parse_autoscale(const std::string& text, int ps) {
   SR_ASSIGN_OR_RETURN(const AutoscaleOptions out, parse_autoscale(text));
   if (out.ps_max <= ps) return out;
   return base::invalid_argument(
-      "autoscale is '{}', and the cluster has {} parameter server{}: name more of them in it, which "
-      "need not run before",
+      "autoscale is '{}', and the cluster has {} parameter server{}: name more of them in it, "
+      "which need not run before",
       text, ps, ps == 1 ? "" : "s");
 }
 
