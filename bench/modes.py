@@ -475,9 +475,11 @@ def write(report: dict[str, Any], path: Path) -> None:
     if slow:
         write_figures(path, "modes", slow_table(slow))
     if auc:
-        write_figures(path, "modes_auc", auc_table(auc))
-        title = f"Test AUC on {auc[0]['data']} by staleness, {auc[0]['epochs']} epochs"
-        (path.parent / "modes.svg").write_text(auc_plot(auc, title), encoding="utf-8")
+        data = auc[0]["data"]
+        beside = "" if data == "frappe" else f"_{data}"
+        write_figures(path, f"modes_auc{beside}", auc_table(auc))
+        title = f"Test AUC on {data} by staleness, {auc[0]['epochs']} epochs"
+        (path.parent / f"modes{beside}.svg").write_text(auc_plot(auc, title), encoding="utf-8")
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
