@@ -136,6 +136,45 @@ nb::dict timings(Coordinator& self) {
   return out;
 }
 
+/// What closures are made of.
+void bind_plans(nb::class_<Coordinator>* coordinator) {
+  (*coordinator)
+      .def(
+          "set_graph",
+          [](Coordinator& self, const BuildingPtr& graph) {
+            self.get().set_graph(graph->builder().graph());
+          },
+          "graph"_a)
+      .def(
+          "add_plan",
+          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> fetches,
+             std::vector<std::string> targets, std::vector<uint64_t> steps, bool tells_worker) {
+            return self.get().add_plan({.feeds = std::move(feeds),
+                                        .fetches = std::move(fetches),
+                                        .targets = std::move(targets)},
+                                       {.steps = std::move(steps), .tells_worker = tells_worker});
+          },
+          "feeds"_a, "fetches"_a, "targets"_a, "steps"_a, "tells_worker"_a,
+          "A plan of the graph, by number.")
+      .def(
+          "add_step",
+          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> targets,
+             std::vector<std::string> forget_feeds, std::vector<std::string> forget_targets) {
+            return self.get().add_step(
+                {.update = {.feeds = std::move(feeds), .targets = std::move(targets)},
+                 .forget = {.feeds = std::move(forget_feeds),
+                            .targets = std::move(forget_targets)}});
+          },
+          "feeds"_a, "targets"_a, "forget_feeds"_a, "forget_targets"_a,
+          "What plans may contribute to, by number.")
+      .def(
+          "feed_step",
+          [](Coordinator& self, uint64_t step, const std::vector<const Value*>& values) {
+            check(self.get().feed_step(step, tensors_of(values)));
+          },
+          "step"_a, "values"_a, "Values for the feeds of its update but the first, from now on.");
+}
+
 /// What moves variables to other ps.
 void bind_holding(nb::class_<Coordinator>* coordinator) {
   (*coordinator)
@@ -176,42 +215,9 @@ void bind_coordinator(nb::module_& m) {
   nb::class_<Coordinator> coordinator(m, "ClusterCoordinator",
                                       "Runs closures on the workers of a cluster.");
   bind_holding(&coordinator);
+  bind_plans(&coordinator);
   coordinator
       .def_static("create", &make, "workers"_a, "ps"_a, "session"_a, "security"_a, "options"_a)
-      .def(
-          "set_graph",
-          [](Coordinator& self, const BuildingPtr& graph) {
-            self.get().set_graph(graph->builder().graph());
-          },
-          "graph"_a)
-      .def(
-          "add_plan",
-          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> fetches,
-             std::vector<std::string> targets, std::vector<uint64_t> steps, bool tells_worker) {
-            return self.get().add_plan({.feeds = std::move(feeds),
-                                        .fetches = std::move(fetches),
-                                        .targets = std::move(targets)},
-                                       {.steps = std::move(steps), .tells_worker = tells_worker});
-          },
-          "feeds"_a, "fetches"_a, "targets"_a, "steps"_a, "tells_worker"_a,
-          "A plan of the graph, by number.")
-      .def(
-          "add_step",
-          [](Coordinator& self, std::vector<std::string> feeds, std::vector<std::string> targets,
-             std::vector<std::string> forget_feeds, std::vector<std::string> forget_targets) {
-            return self.get().add_step(
-                {.update = {.feeds = std::move(feeds), .targets = std::move(targets)},
-                 .forget = {.feeds = std::move(forget_feeds),
-                            .targets = std::move(forget_targets)}});
-          },
-          "feeds"_a, "targets"_a, "forget_feeds"_a, "forget_targets"_a,
-          "What plans may contribute to, by number.")
-      .def(
-          "feed_step",
-          [](Coordinator& self, uint64_t step, const std::vector<const Value*>& values) {
-            check(self.get().feed_step(step, tensors_of(values)));
-          },
-          "step"_a, "values"_a, "Values for the feeds of its update but the first, from now on.")
       .def("schedule", &schedule, "plan"_a, "values"_a, "resources"_a, "timeout_ms"_a)
       .def(
           "schedule_on",

@@ -140,8 +140,7 @@ class VariableMoves {
 /// See train::Autoscale.
 class Autoscale {
  public:
-  Autoscale(const std::string& text, int ps)
-      : rules_(value_of(train::parse_autoscale(text, ps))) {}
+  Autoscale(const std::string& text, int ps) : rules_(value_of(train::parse_autoscale(text, ps))) {}
   std::optional<int> look(double now_s, const std::vector<double>& busy) {
     return rules_.look(now_s, busy);
   }

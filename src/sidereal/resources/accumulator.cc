@@ -141,7 +141,7 @@ Result<Tuple> Accumulator::take_now() {
           "nothing was added to accumulator '{}', whose gradients have shape {}", def_.name,
           def_.shape.to_string());
     }
-    shape_ = one;
+    shape_ = std::move(one);
   }
   Tuple out = end_step();
   serve_awaiting();
