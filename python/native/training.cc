@@ -376,9 +376,9 @@ void bind_consistency(nb::module_& m) {
       "parse_consistency",
       [](const std::string& text) {
         const auto read = value_of(config::parse_consistency(text));
-        return std::pair(read.to_string(), read.bound);
+        return std::tuple(read.to_string(), read.bound, read.is_in_step());
       },
-      "text"_a, "(how it is written, its bound).");
+      "text"_a, "(how it is written, its bound, whether it is in step).");
 }
 
 void bind_trainer(nb::module_& m) {

@@ -31,6 +31,15 @@ class _State(threading.local):
     collector: Any = None
 
     @contextmanager
+    def collecting(self, collector: Any) -> Iterator[None]:
+        """Optimizers give their gradients to `collector`; None: they update variables."""
+        before, self.collector = self.collector, collector
+        try:
+            yield
+        finally:
+            self.collector = before
+
+    @contextmanager
     def at_once(self) -> Iterator[None]:
         """Ops run at once while the context lasts, whatever graph is being built."""
         before, self.graph = self.graph, None

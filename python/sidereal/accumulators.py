@@ -5,7 +5,7 @@ sidereal.v1 graphs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from . import dtypes
 from ._dispatch import convert
@@ -38,13 +38,16 @@ class ConditionalAccumulatorBase(Resource):
     the first one of each step), reduction_type "MEAN" or "SUM"."""
 
     _sparse = False
+    #: What `reduction_type` may be, and whether take_grad() waits.
+    _reductions: ClassVar[Sequence[str]] = ("MEAN", "SUM")
+    _waits: ClassVar[bool | None] = None
 
     def __init__(
         self, dtype: Any, shape: Sequence[int | None] | None = None,
         shared_name: str | None = None, name: str = "conditional_accumulator",
         reduction_type: str = "MEAN",
     ) -> None:
-        if reduction_type not in ("MEAN", "SUM"):
+        if reduction_type not in self._reductions:
             raise ValueError(f"reduction_type is {reduction_type!r}; it must be 'MEAN' or 'SUM'")
         self.dtype = dtypes.as_dtype(dtype)
         self.shape = None if shape is None else tuple(shape)
@@ -75,6 +78,10 @@ class ConditionalAccumulatorBase(Resource):
         none come any more."""
         return done(self._apply("AccumulatorLeave", (_step(count),), None, name))
 
+    def _take(self, types: Sequence[Any], shapes: Any, num_required: Any, name: str | None) -> Any:
+        attrs = {**component_attrs(types, shapes), "waits": self._waits}
+        return self._apply("AccumulatorTake", (num_required,), attrs, name)
+
 
 class ConditionalAccumulator(ConditionalAccumulatorBase):
     """Of dense gradients (tf.compat.v1.ConditionalAccumulator)."""
@@ -88,8 +95,7 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
     def take_grad(self, num_required: Any, name: str | None = None) -> Any:
         """Waits for `num_required` gradients of this step; the mean or sum of all there are. The
         next step begins. InvalidArgumentError unless `num_required` is positive."""
-        attrs = component_attrs([self.dtype], [self.shape])
-        return self._apply("AccumulatorTake", (num_required,), attrs, name)
+        return self._take([self.dtype], [self.shape], num_required, name)
 
 
 class SparseConditionalAccumulator(ConditionalAccumulatorBase):
@@ -123,10 +129,8 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         """(indices, values, shape): rows ascending, each the mean or sum of its gradients; `shape`
         is that of the whole gradient, int64, -1 for the rows where they are not known."""
         row = None if self.shape is None else self.shape[1:]
-        attrs = component_attrs(
-            [dtypes.int64, self.dtype], [(None,), None if row is None else (None, *row)]
-        )
-        indices, values = self._apply("AccumulatorTake", (num_required,), attrs, name)
+        shapes = [(None,), None if row is None else (None, *row)]
+        indices, values = self._take([dtypes.int64, self.dtype], shapes, num_required, name)
         return SparseAccumulatorTakeGradient(indices, values, self._whole_shape(values))
 
     def _whole_shape(self, values: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PROGRAM, Processes, addresses, free_ports
+from session_servers import PATIENCE_S, PROGRAM, Processes, addresses, free_ports
 
 import sidereal as sr
 import sidereal.v1 as v1
@@ -18,8 +18,6 @@ from sidereal.distribute import ParameterServerStrategy
 from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.launch import PROTOCOLS
-
-PATIENCE_S = 120.0
 
 
 class Servers:
@@ -68,9 +66,7 @@ class Tasks:
         self.all[job, task].wait()
 
     def strategy(self, **options: Any) -> ParameterServerStrategy:
-        return ParameterServerStrategy(
-            SimpleClusterResolver(sr.train.ClusterSpec(self.cluster)), **options
-        )
+        return strategy_of(self.cluster, **options)
 
     def coordinator(self, **options: Any) -> ClusterCoordinator:
         return ClusterCoordinator(self.strategy(), **options)
@@ -114,10 +110,11 @@ def cluster_fixture(ps: int, workers: int, protocols: Sequence[str] = PROTOCOLS)
 
 
 def strategy_of(
-    cluster: dict[str, list[str]], partitioner: Callable[..., Any] | None = None
-) -> ParameterServerStrategy:
+    cluster: dict[str, list[str]], variable_partitioner: Callable[..., Any] | None = None,
+    **options: Any,
+) -> ParameterServerStrategy:  # fmt: skip
     return ParameterServerStrategy(
-        SimpleClusterResolver(sr.train.ClusterSpec(cluster)), partitioner
+        SimpleClusterResolver(sr.train.ClusterSpec(cluster)), variable_partitioner, **options
     )
 
 

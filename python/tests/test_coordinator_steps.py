@@ -15,7 +15,6 @@ from strategies import Servers, cluster_fixture, strategy_of
 import sidereal as sr
 from sidereal import errors, keras
 from sidereal.distribute import ParameterServerStrategy
-from sidereal.distribute.cluster_resolver import SimpleClusterResolver
 from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 
@@ -340,8 +339,7 @@ def test_a_keras_model_of_two_workers_has_the_weights_of_twice_the_batch() -> No
     alone.fit(x, y, batch_size=32, epochs=3, shuffle=False, verbose=0)
     servers = Servers(2, 2, "star_server")
     try:
-        resolver = SimpleClusterResolver(sr.train.ClusterSpec(servers.cluster))
-        strategy = ParameterServerStrategy(resolver, consistency="sync")
+        strategy = strategy_of(servers.cluster, consistency="sync")
         with strategy.scope():
             together = model()
         history = together.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0)

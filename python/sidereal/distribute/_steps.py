@@ -3,18 +3,22 @@ parameter servers, which update variables once by the means of what the function
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import dtypes, errors
-from .._dispatch import apply, convert, state
+from .._dispatch import state
 from .._native import Output
-from .._resources import Resource, component_attrs
+from ..accumulators import (
+    ConditionalAccumulator,
+    ConditionalAccumulatorBase,
+    SparseConditionalAccumulator,
+)
 from ..function import TensorSpec
 from ..indexed_slices import IndexedSlices
+from ..ops.basic import cast
 from ._cluster_variable import ClusterVariable
-from ._plan import Call, Plan
+from ._plan import Call, Plan, Plans
 
 if TYPE_CHECKING:
     from ..optimizers import Optimizer
@@ -24,59 +28,57 @@ if TYPE_CHECKING:
 _ANY = 1 << 62
 
 
-class _Mean(Resource):
-    """The mean, over the functions of a step, of their gradients of a variable: where that is.
+class _OfStep(ConditionalAccumulatorBase):
+    """Of gradients of the functions of a step: their mean is over all functions, of a row too, and
+    is taken at once."""
 
-    Source: tf.compat.v1.ConditionalAccumulator and SparseConditionalAccumulator; a row is divided
-    by the number of all functions, those without it too.
-    """
+    _reductions = ("MEAN_OF_ALL",)
+    _waits = False
+
+
+class _OfAll(_OfStep, ConditionalAccumulator):
+    """Of a whole variable."""
+
+
+class _OfRows(_OfStep, SparseConditionalAccumulator):
+    """Of rows."""
+
+
+class _Mean:
+    """The mean, over the functions of a step, of their gradients of a variable: where that is."""
 
     def __init__(self, variable: ClusterVariable, is_sparse: bool, name: str) -> None:
         self._variable = variable
-        self._is_sparse = is_sparse
+        kind = _OfRows if is_sparse else _OfAll
         is_double = variable.dtype == dtypes.float64
-        self._dtype = dtypes.float64 if is_double else dtypes.float32
-        attrs = {
-            **component_attrs([self._dtype], [variable.shape]),
-            "reduction": "mean_of_all", "sparse": is_sparse,
-        }  # fmt: skip
         with variable._nodes_beside():
-            super().__init__("Accumulator", attrs, "gradient", name)
+            self._sum: Any = kind(
+                dtypes.float64 if is_double else dtypes.float32, variable.shape, name, "gradient",
+                "MEAN_OF_ALL",
+            )  # fmt: skip
 
     def add(self, grad: Any, step: Output) -> None:
         """The gradient of a function of this step."""
         with self._variable._nodes_beside():
             if isinstance(grad, IndexedSlices):
-                given = [apply("Cast", (grad.indices,), {"dtype": dtypes.int64}), grad.values]
+                self._sum.apply_grad(grad.indices, cast(grad.values, self._sum.dtype), None, step)
             else:
-                given = [grad]
-            given[-1] = self._as(given[-1], self._dtype)
-            self._apply("AccumulatorApply", (step, *given))
+                self._sum.apply_grad(cast(grad, self._sum.dtype), step)
 
     def take(self, following: Any) -> Any:
         """The mean; `following` is the step that begins then."""
+        dtype: Any = self._variable.dtype
         with self._variable._nodes_beside():
-            shape = tuple(self._variable.shape)
-            parts: list[tuple[Any, Any]] = [(self._dtype, shape)]
-            if self._is_sparse:
-                parts = [(dtypes.int64, (None,)), (self._dtype, (None, *shape[1:]))]
-            attrs = {**component_attrs(*zip(*parts)), "waits": False}
-            taken = self._apply("AccumulatorTake", (following,), attrs)
-            self._apply("AccumulatorSetGlobalStep", (following,))
-            if not self._is_sparse:
-                return self._as(taken, self._variable.dtype)
-            rows, values = taken
-            return IndexedSlices(self._as(values, self._variable.dtype), rows, shape)
+            taken = self._sum.take_grad(1)
+            self._sum.set_global_step(following)
+            if isinstance(self._sum, _OfAll):
+                return cast(taken, dtype)
+            return IndexedSlices(cast(taken.values, dtype), taken.indices, self._sum.shape)
 
     def forget(self, following: Any) -> None:
         """Drops what was given; `following` is the step that begins then."""
         with self._variable._nodes_beside():
-            self._apply("AccumulatorRestart", (following, convert(_ANY, dtypes.int64)))
-
-    @staticmethod
-    def _as(value: Any, dtype: Any) -> Any:
-        value = convert(value)
-        return value if value.dtype == dtype else apply("Cast", (value,), {"dtype": dtype})
+            self._sum.restart(following, _ANY)
 
 
 class Steps:
@@ -89,6 +91,8 @@ class Steps:
     def __init__(
         self, strategy: ParameterServerStrategy, native: Any, consistency: str, name: str
     ) -> None:
+        #: Of functions as they are in step, which are no one else's.
+        self.plans = Plans(strategy._graph)
         self._strategy = strategy
         self._native = native
         self._consistency = consistency
@@ -101,15 +105,6 @@ class Steps:
         self._fed: dict[int, Plan] = {}
         #: What these numbers are of, alive as long as they are.
         self._plans: list[Any] = []
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Optimizers that are traced in the context give their gradients."""
-        before, state.collector = state.collector, self
-        try:
-            yield
-        finally:
-            state.collector = before
 
     def feed(self, plan: Plan) -> None:
         """Tells what updates read of this process, such as a learning rate, as it is now."""
@@ -190,11 +185,8 @@ class Steps:
                     mean.forget(following)
 
             graph = self._strategy._graph
-            before, state.collector = state.collector, None
-            try:
+            with state.collecting(None):
                 plans = [Plan(graph, Call(end, (spec,), {})) for end in (update, forget)]
-            finally:
-                state.collector = before
             self._plans += [optimizer, *plans]
             self._native.set_graph(graph.native)
             number = self._native.add_step(

@@ -42,7 +42,7 @@ from ._per_worker import (
     tracing,
 )
 from ._per_worker_variable import PerWorkerVariable
-from ._plan import Plan, Plans
+from ._plan import Plan
 from ._recovery import Recovery, watch
 from ._steps import Steps
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
@@ -179,8 +179,7 @@ class ClusterCoordinator:
         )
         #: None: optimizers in functions update variables.
         self._steps = self._steps_of(consistency)
-        #: Functions as they are in step: they are no one else's.
-        self._plans_in_step = Plans(strategy._graph)
+        #: Concrete functions as functions, by id().
         self._wrapped: dict[int, tuple[ConcreteFunction, Function]] = {}
         if self._recovery is not None:
             self._recovery.coordinate(self._native)
@@ -197,9 +196,8 @@ class ClusterCoordinator:
             threading.Thread(target=_watch, args=watched, name="watch dog", daemon=True).start()
 
     def _steps_of(self, consistency: str) -> Steps | None:
-        written, bound = _native.parse_consistency(consistency)
-        kind = written.partition("(")[0]
-        if kind not in ("sync", "hybrid") and not (kind == "bounded" and bound == 0):
+        written, _, is_in_step = _native.parse_consistency(consistency)
+        if not is_in_step:
             return None
         return Steps(self._strategy, self._native, written, uuid.uuid4().hex)
 
@@ -287,8 +285,8 @@ class ClusterCoordinator:
             if id(fn) not in self._wrapped:
                 self._wrapped[id(fn)] = (fn, Function(_calling(fn)))
             fn = self._wrapped[id(fn)][1]
-        with self._steps.collecting():
-            return self._strategy._plan(fn, args, kwargs, self._plans_in_step)
+        with state.collecting(self._steps):
+            return self._strategy._plan(fn, args, kwargs, self._steps.plans)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
@@ -307,14 +305,14 @@ class ClusterCoordinator:
     def metrics(self) -> dict[str, Any]:
         """What it does now, and how long things took so far: `queued`, `in_flight`,
         `workers_found`, `retried`, `steps` (in step, that have ended), `moves` (commands that had
-        variables move), and by TensorFlow's
-        names `function_tracing`, `closure_execution` (sent to ended), `remote_value_fetch` (waits
-        for values) and `server_def_update` (sessions of workers that were made, or got more
-        functions), each with `count`, and `sum`, `mean`, `p50`, `p99` and `max` in seconds."""
+        variables move), and by TensorFlow's names `function_tracing`, `closure_execution` (sent to
+        ended), `remote_value_fetch` (waits for values) and `server_def_update` (sessions of workers
+        that were made, or got more functions), each with `count`, and `sum`, `mean`, `p50`, `p99`
+        and `max` in seconds."""
         names = ("queued", "in_flight", "workers_found", "retried")
-        figures = self._native.figures()
-        out: dict[str, Any] = dict(zip(names, figures))
-        out["steps"] = figures[5]
+        *now, _, steps = self._native.figures()
+        out: dict[str, Any] = dict(zip(names, now))
+        out["steps"] = steps
         out["moves"] = self._mover.moves
         for name, (count, *ns) in self._native.timings().items():
             total, p50, p99, most = (value / 1e9 for value in ns)

@@ -123,7 +123,7 @@ class Coordinator final : public ClusterCoordinator,
   void wake() override { changed_.notify_all(); }
   void missing(std::span<const int> workers, int64_t since_ns) override;
 
-  /// Somebody waits for a value.
+  /// A user waits for a value.
   void await();
 
   // ---- What connections tell.
@@ -221,6 +221,11 @@ class Coordinator final : public ClusterCoordinator,
   Result<std::shared_ptr<service::Session>> open_session(const std::string& target,
                                                          const Program& program);
   Result<std::shared_ptr<Connection>> connect(size_t worker, const Program& program);
+  /// Gives a session what is new of `known`; `overrides_version`: of where it has variables.
+  static Status extend_to(const Program& known, int64_t overrides_version,
+                          service::Session* session);
+  /// As check_ps(), of what a session has met. Without the lock.
+  Status check_devices(service::Session* session);
   /// kAborted for a ps that is another one than before, which has lost what it held.
   Status check_ps(const std::vector<service::DeviceAttributes>& devices);
   /// Under the lock.
@@ -254,7 +259,6 @@ class Coordinator final : public ClusterCoordinator,
   Status carry_out(const StepEnd& end, std::shared_ptr<StepSession>* session,
                    std::unique_lock<std::mutex>* lock);
   Status run_step(const StepEnd& end, const Program& known, std::shared_ptr<StepSession>* session);
-  Status check_devices(service::Session& session);
 
   const ClusterCoordinatorOptions options_;
   const std::shared_ptr<Timings> timings_ = std::make_shared<Timings>();

@@ -32,10 +32,12 @@ coord::Origin origin_of(const Status& status) {
 
 void Coordinator::run(int worker, uint64_t /*life*/, coord::ClosureId closure, int64_t step) {
   const auto found = closures_.find(closure);
-  if (found != closures_.end()) found->second.step = step;
-  if (found != closures_.end() && ++found->second.runs > 1) {
-    base::emit({}, base::Event::kClosureRetried,
-               {{"closure", closure}, {"worker", name_of(worker)}, {"run", found->second.runs}});
+  if (found != closures_.end()) {
+    found->second.step = step;
+    if (++found->second.runs > 1) {
+      base::emit({}, base::Event::kClosureRetried,
+                 {{"closure", closure}, {"worker", name_of(worker)}, {"run", found->second.runs}});
+    }
   }
   call(worker, call_of(Call::kClosure, closure));
 }

@@ -119,15 +119,26 @@ Result<std::shared_ptr<Connection>> Coordinator::connect(size_t worker, const Pr
   out->graph_version = program.graph_version;
   out->overrides_version = program.overrides_version;
   SR_ASSIGN_OR_RETURN(out->session, open_session(options_.workers[worker], program));
-  SR_ASSIGN_OR_RETURN(const auto devices, out->session->list_devices());
+  SR_RETURN_IF_ERROR(check_devices(out->session.get()));
   {
     const std::lock_guard lock(mutex_);
     out->life = ++last_life_;
-    SR_RETURN_IF_ERROR(check_ps(devices));
   }
   out->calls = out->session->run_closures(out, client_);
   timings_->record_since(Timing::kServerDefUpdate, begin);
   return out;
+}
+
+Status Coordinator::extend_to(const Program& known, int64_t overrides_version,
+                              service::Session* session) {
+  const bool moves = overrides_version != known.overrides_version;
+  return moves ? session->extend(*known.graph, known.overrides) : session->extend(*known.graph);
+}
+
+Status Coordinator::check_devices(service::Session* session) {
+  SR_ASSIGN_OR_RETURN(const auto devices, session->list_devices());
+  const std::lock_guard lock(mutex_);
+  return check_ps(devices);
 }
 
 Status Coordinator::check_ps(const std::vector<service::DeviceAttributes>& devices) {
@@ -186,17 +197,16 @@ void Coordinator::note_silent_ps(const coord::Origin& origin, const Status& why)
 void Coordinator::extend(const std::shared_ptr<Connection>& connection) {
   Program known;
   std::shared_ptr<service::Session> session;
-  bool moves = false;
+  int64_t overrides_version = 0;
   {
     const std::lock_guard lock(mutex_);
     if (connection->session == nullptr) return;
     session = connection->session;
     known = program();
-    moves = connection->overrides_version != known.overrides_version;
+    overrides_version = connection->overrides_version;
   }
   const steady_clock::time_point begin = steady_clock::now();
-  Status extended =
-      moves ? session->extend(*known.graph, known.overrides) : session->extend(*known.graph);
+  Status extended = extend_to(known, overrides_version, session.get());
   // It may be attached to a ps from now on that it was not attached to before.
   auto devices = session->list_devices();
   timings_->record_since(Timing::kServerDefUpdate, begin);

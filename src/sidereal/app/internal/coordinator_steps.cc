@@ -108,17 +108,18 @@ Status Coordinator::carry_out(const StepEnd& end, std::shared_ptr<StepSession>* 
 
 Status Coordinator::run_step(const StepEnd& end, const Program& known,
                              std::shared_ptr<StepSession>* session) {
-  if (*session == nullptr) {
-    auto made = std::make_shared<StepSession>();
-    SR_ASSIGN_OR_RETURN(made->session, open_session(options_.step_target, known));
-    SR_RETURN_IF_ERROR(check_devices(*made->session));
-    *session = std::move(made);
-  } else if ((*session)->overrides_version != known.overrides_version) {
-    SR_RETURN_IF_ERROR((*session)->session->extend(*known.graph, known.overrides));
-    SR_RETURN_IF_ERROR(check_devices(*(*session)->session));
-  } else if ((*session)->graph_version != known.graph_version) {
-    SR_RETURN_IF_ERROR((*session)->session->extend(*known.graph));
-    SR_RETURN_IF_ERROR(check_devices(*(*session)->session));
+  const bool is_known = *session != nullptr && (*session)->graph_version == known.graph_version &&
+                        (*session)->overrides_version == known.overrides_version;
+  if (!is_known) {
+    if (*session == nullptr) {
+      auto made = std::make_shared<StepSession>();
+      SR_ASSIGN_OR_RETURN(made->session, open_session(options_.step_target, known));
+      *session = std::move(made);
+    } else {
+      SR_RETURN_IF_ERROR(
+          extend_to(known, (*session)->overrides_version, (*session)->session.get()));
+    }
+    SR_RETURN_IF_ERROR(check_devices((*session)->session.get()));
   }
   (*session)->graph_version = known.graph_version;
   (*session)->overrides_version = known.overrides_version;
@@ -126,12 +127,6 @@ Status Coordinator::run_step(const StepEnd& end, const Program& known,
   return (*session)
       ->session->run(end.feeds, {}, end.targets, {.timeout = options_.closure_timeout})
       .status();
-}
-
-Status Coordinator::check_devices(service::Session& session) {
-  SR_ASSIGN_OR_RETURN(const auto devices, session.list_devices());
-  const std::lock_guard lock(mutex_);
-  return check_ps(devices);
 }
 
 }  // namespace sidereal::app::coordinator
