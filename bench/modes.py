@@ -476,7 +476,7 @@ def write(report: dict[str, Any], path: Path) -> None:
         write_figures(path, "modes", slow_table(slow))
     if auc:
         data = auc[0]["data"]
-        beside = "" if data == "frappe" else f"_{data}"
+        beside = "_movielens" if data == "movielens" else ""
         write_figures(path, f"modes_auc{beside}", auc_table(auc))
         title = f"Test AUC on {data} by staleness, {auc[0]['epochs']} epochs"
         (path.parent / f"modes{beside}.svg").write_text(auc_plot(auc, title), encoding="utf-8")
