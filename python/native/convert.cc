@@ -28,15 +28,9 @@ Symbol::Symbol(const BuildingPtr& building, ir::Output output)
 }
 
 void keep_order(Building* building, ir::NodeId id) {
-  ir::Graph& graph = building->builder().graph();
-  // A read comes before the changes that follow it.
-  const bool effect = graph.node(id).op == "VariableRead" ||
-                      ir::has_effect(graph, graph.node(id), building->builder().registry());
-  if (!building->ordered || !effect) return;
-  if (building->last_effect.valid()) {
-    graph.mutable_node(id).control_inputs.push_back(building->last_effect);
-  }
-  building->last_effect = id;
+  if (!building->ordered) return;
+  ir::Builder& builder = building->builder();
+  building->order.add(&builder.graph(), id, builder.registry());
 }
 
 std::vector<ir::NodeId> targets_of(Building* building) {

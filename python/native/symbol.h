@@ -10,6 +10,7 @@
 
 #include "sidereal/eager/local_function.h"
 #include "sidereal/ir/builder.h"
+#include "sidereal/ir/effect_order.h"
 #include "sidereal/ir/function.h"
 
 /// What the files of the extension share: graphs under construction and their values, tensors, and
@@ -23,7 +24,7 @@ struct Building {
 
   /// Whether nodes with effects run in the order they were added, wanted or not: in functions.
   bool ordered = false;
-  ir::NodeId last_effect = {};
+  ir::EffectOrder order;
 
   std::string closed;              ///< Why nothing can be added any more; "" while it can.
   std::vector<std::string> sites;  ///< By node: the line of the user's program that made it.
@@ -65,7 +66,7 @@ struct Cell {
 /// The builder, or raises when the graph is closed.
 ir::Builder& open(const BuildingPtr& building);
 
-/// Puts node `id`, which was just added, behind the last one with an effect if it has one too.
+/// Puts node `id`, which was just added, behind those that it comes after in an ordered graph.
 void keep_order(Building* building, ir::NodeId id);
 /// The nodes that run for what they do: those without outputs, in an ordered graph also those with
 /// effects.

@@ -240,6 +240,30 @@ def test_a_queue_without_a_limit_is_warned_of(strategy: ParameterServerStrategy)
         ClusterCoordinator(strategy, queue_limit=0)
 
 
+def test_what_a_conditional_in_a_loop_reads_is_what_was_assigned_before_it(
+    strategy: ParameterServerStrategy,
+) -> None:
+    coordinator = ClusterCoordinator(strategy)
+    value, other = variable(coordinator, 1.0), variable(coordinator, 0.0)
+
+    @sr.function
+    def sums(is_wanted: Any) -> Any:
+        def body(i: Any, total: Any) -> Any:
+            # Takes a while.
+            value.assign(5.0 + 0.0 * sr.reduce_sum(sr.matmul(sr.ones([200, 200]), x)))
+            read = sr.cond(is_wanted, lambda: value.read_value() * 1.0, lambda: sr.constant(0.0))
+            other.assign_add(read)
+            value.assign(7.0)
+            return i + 1, total + read
+
+        x = sr.ones([200, 200])
+        return sr.while_loop(lambda i, _: i < 3, body, (sr.constant(0), sr.constant(0.0)))[1]
+
+    for _ in range(5):
+        assert coordinator.schedule(sums, (sr.constant(True),)).fetch() == 15.0
+    assert (float(value.numpy()), float(other.numpy())) == (7.0, 75.0)
+
+
 def test_a_function_misses_what_it_may_miss_of_each_other_worker(
     strategy: ParameterServerStrategy,
 ) -> None:
@@ -275,7 +299,8 @@ def test_a_function_misses_what_it_may_miss_of_each_other_worker(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"consistency": "geo(4)"}, r"write async, bounded\(s\), sync or hybrid"),
+        ({"consistency": "geo(4)", "effectively_once": True}, "effectively_once is of the other"),
+        ({"consistency": "geo(4)", "closures_per_worker": 2}, "it runs one: the next one"),
         ({"consistency": "sync", "closures_per_worker": 2}, "it runs one: the next one"),
         ({"consistency": "bounded"}, "is no consistency; write async"),
         ({"consistency": "bounded(3)", "closures_per_worker": 8}, "it runs one: the next one"),
