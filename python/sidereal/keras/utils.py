@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+import random
 import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .._datasets import Dataset
+from ..ops.random import set_seed
 from ._sidecar import SidecarEvaluator
 
-__all__ = ["SidecarEvaluator", "experimental"]
+__all__ = ["SidecarEvaluator", "experimental", "set_random_seed", "to_categorical"]
+
+
+def set_random_seed(seed: int) -> None:
+    """The seed of all that draws numbers: Python's random, NumPy, and this package."""
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ValueError(f"seed is {seed!r}; it must be an integer from 0 to {(1 << 32) - 1}")
+    random.seed(seed)
+    np.random.seed(seed)
+    set_seed(seed)
+
+
+def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:
+    """One-hot rows, float64, of class numbers, an array with or without a last axis of 1. Without
+    `num_classes` there are as many as the greatest number says. ValueError for one below 0, or not
+    below `num_classes`."""
+    numbers = np.asarray(x, dtype=np.int64)
+    shape = numbers.shape
+    if len(shape) > 1 and shape[-1] == 1:
+        shape = shape[:-1]
+    numbers = numbers.reshape(-1)
+    classes = int(numbers.max(initial=-1)) + 1 if num_classes is None else int(num_classes)
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= classes):
+        raise ValueError(
+            f"class numbers are {numbers.min()} to {numbers.max()}; with {classes} classes they "
+            f"are 0 to {classes - 1}"
+        )
+    return (numbers[:, None] == np.arange(classes)).astype(np.float64).reshape(*shape, classes)
 
 
 class DatasetCreator:
