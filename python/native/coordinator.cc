@@ -71,13 +71,18 @@ class Coordinator {
   std::shared_ptr<app::ClusterCoordinator> impl_;
 };
 
+/// The incarnation, and the state, of app::PsLife.
+using Life = std::pair<uint64_t, uint64_t>;
+
 std::unique_ptr<Coordinator> make(const std::vector<std::string>& workers,
-                                  const std::vector<uint64_t>& ps, nb::handle session,
+                                  const std::vector<Life>& ps, nb::handle session,
                                   const security::SecurityOptions& security, nb::handle options) {
   app::ClusterCoordinatorOptions out;
   out.workers = workers;
   out.ps = static_cast<int>(ps.size());
-  out.ps_incarnations = ps;
+  for (const auto& [incarnation, state] : ps) {
+    out.ps_lives.push_back({.incarnation = incarnation, .state = state});
+  }
   out.session = options_of(session, security);
   const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
   constexpr int64_t kNsOfMs = 1'000'000;
@@ -222,13 +227,14 @@ void bind_coordinator(nb::module_& m) {
       .def(
           "schedule_on",
           [](Coordinator& self, int worker, uint64_t plan, const std::vector<const Value*>& values,
-             const std::vector<coord::ResourceId>& resources) {
+             const std::vector<coord::ResourceId>& resources, bool waits) {
             app::ClusterCoordinator& impl = self.get();
             std::vector<tensor::Tensor> feeds = tensors_of(values);
-            return coordinated(without_gil(
-                [&] { return impl.schedule_on(worker, plan, std::move(feeds), resources); }));
+            return coordinated(without_gil([&] {
+              return impl.schedule_on(worker, plan, std::move(feeds), resources, waits);
+            }));
           },
-          "worker"_a, "plan"_a, "values"_a, "resources"_a)
+          "worker"_a, "plan"_a, "values"_a, "resources"_a, "waits"_a)
       .def(
           "join",
           [](Coordinator& self, int64_t timeout_ms) {
@@ -265,18 +271,20 @@ void bind_coordinator(nb::module_& m) {
           "ended well, and steps)")
       .def(
           "next_lost_ps",
-          [](Coordinator& self) -> std::optional<std::pair<int, uint64_t>> {
+          [](Coordinator& self) -> std::optional<std::pair<int, Life>> {
             const auto lost = self.get().next_lost_ps();
             if (!lost) return std::nullopt;
-            return std::make_pair(lost->task, lost->incarnation);
+            return std::make_pair(lost->task, Life(lost->life.incarnation, lost->life.state));
           },
-          "(task, incarnation) of a ps that was started again; None: there is none")
+          "(task, (incarnation, state)) of a ps that has lost what it held; None: there is none")
       .def(
           "ps_restored",
-          [](Coordinator& self, int task, uint64_t incarnation) {
-            self.get().ps_restored({.task = task, .incarnation = incarnation});
+          [](Coordinator& self, int task, const Life& life) {
+            const auto& [incarnation, state] = life;
+            self.get().ps_restored(
+                {.task = task, .life = {.incarnation = incarnation, .state = state}});
           },
-          "task"_a, "incarnation"_a)
+          "task"_a, "life"_a)
       .def(
           "ps_failed",
           [](Coordinator& self, int task, const std::string& why) {

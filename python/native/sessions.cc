@@ -192,13 +192,14 @@ void bind_session(nb::module_& m) {
           "list_devices",
           [](Session& self) {
             const auto devices = value_of(without_gil([&] { return self.list_devices(); }));
-            std::vector<std::tuple<std::string, std::string, int64_t, uint64_t>> out;
+            std::vector<std::tuple<std::string, std::string, int64_t, uint64_t, uint64_t>> out;
             for (const auto& device : devices) {
-              out.emplace_back(device.name, device.type, device.memory_bytes, device.incarnation);
+              out.emplace_back(device.name, device.type, device.memory_bytes, device.incarnation,
+                               device.state);
             }
             return out;
           },
-          "(name, type, bytes of memory, incarnation) of every device.")
+          "(name, type, bytes of memory, incarnation, state) of every device.")
       .def_static(
           "reset",
           [](const std::string& target, const std::vector<std::string>& containers,

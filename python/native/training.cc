@@ -372,13 +372,14 @@ void bind_consistency(nb::module_& m) {
     }
     return out;
   });
+  nb::class_<config::Consistency>(m, "Consistency", "See ClusterCoordinator and Model.fit().")
+      .def_prop_ro("text", &config::Consistency::to_string, "As it is written.")
+      .def_ro("bound", &config::Consistency::bound, "Of bounded(s): s.")
+      .def_ro("window", &config::Consistency::window, "Of geo(k): k, else 0.")
+      .def_prop_ro("is_in_step", &config::Consistency::is_in_step);
   m.def(
       "parse_consistency",
-      [](const std::string& text) {
-        const auto read = value_of(config::parse_consistency(text));
-        return std::tuple(read.to_string(), read.bound, read.is_in_step());
-      },
-      "text"_a, "(how it is written, its bound, whether it is in step).");
+      [](const std::string& text) { return value_of(config::parse_consistency(text)); }, "text"_a);
 }
 
 void bind_trainer(nb::module_& m) {

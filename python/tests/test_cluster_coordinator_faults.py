@@ -4,8 +4,10 @@ the table of faults."""
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +27,8 @@ from sidereal.distribute.coordinator import (
 from sidereal.launch import PROTOCOLS
 
 PATIENCE_S = 90.0
+#: Of a process that does not answer for so long all sessions give up.
+STOPPED_S = 20.0
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -345,3 +349,21 @@ def test_a_ps_that_is_back_and_empty_is_found_out(tasks: Any) -> None:
         for _ in range(10):
             coordinator.schedule(step)
         coordinator.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "star_server"])
+def test_a_ps_that_all_have_given_up_is_lost_though_it_goes_on(protocol: str) -> None:
+    cluster = Tasks(2, 1, protocol)
+    try:
+        coordinator = cluster.coordinator()
+        _, step = counter(coordinator)
+        coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
+        cluster.all["ps", 0].send_signal(signal.SIGSTOP)
+        threading.Event().wait(STOPPED_S)
+        cluster.all["ps", 0].send_signal(signal.SIGCONT)
+        with pytest.raises(PSUnavailableError, match="task:0.*it has lost its variables"):
+            coordinator.schedule(step)
+            coordinator.join(PATIENCE_S)
+    finally:
+        cluster.processes.end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -182,6 +183,20 @@ def test_the_coordinator_restores_a_ps_that_it_reads(train: Any) -> None:
     assert it.values() == [5.0, 5.0, 7.0]
     it.run(1)
     assert it.values() == [6.0, 6.0, 8.0]
+
+
+def test_a_ps_that_all_have_given_up_is_restored_though_it_goes_on(train: Any) -> None:
+    it = train()
+    it.coordinator.restore_from(it.manager)
+    it.run(3)
+    it.manager.save()
+    it.run(2)
+    it._all["ps", 1].send_signal(signal.SIGSTOP)
+    threading.Event().wait(20.0)
+    it._all["ps", 1].send_signal(signal.SIGCONT)
+    it.run(4)
+    assert it.values() == [9, 7, 9]
+    assert [one.task for one in it.coordinator.restored] == ["/job:ps/replica:0/task:1"]
 
 
 def test_each_ps_may_be_lost_again_and_again(train: Any) -> None:

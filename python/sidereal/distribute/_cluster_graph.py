@@ -69,7 +69,23 @@ class Trace:
         self.contributed: dict[int, Any] = {}
         self.steps: list[int] = []
         self.step: Output | None = None
+        #: With copies: the dense variables that optimizers update. In the second trace, what stands
+        #: for variables, by their id(), how often each optimizer is applied, by its own, and what a
+        #: worker must have made.
+        self.trained: list[Any] = []
+        self.copies: dict[int, Any] | None = None
+        self.applied: dict[int, int] = {}
+        self.of_copies: list[Any] = []
         self._reads: dict[Any, Output] = {}
+
+    @contextmanager
+    def at_parameter_servers(self) -> Iterator[None]:
+        """Variables are themselves in the context."""
+        before, self.copies = self.copies, None
+        try:
+            yield
+        finally:
+            self.copies = before
 
     def before(self, effects: Effects) -> list[int]:
         """The nodes that one with these effects comes after."""

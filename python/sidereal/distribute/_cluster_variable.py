@@ -116,6 +116,15 @@ class ClusterVariable(Variable):
             self._strategy,
         )
 
+    @property
+    def _used(self) -> tuple[Output, bool]:
+        """The handle of what functions use that are traced, and whether that is a copy that the
+        worker has which runs them."""
+        trace = self._graph._trace
+        copies = None if trace is None else trace.copies
+        copy = None if copies is None else copies.get(id(self))
+        return (self._handle, False) if copy is None else (copy.own, True)
+
     def _stand_in(self) -> Variable:
         raise self._is_elsewhere("the function")
 
@@ -124,7 +133,7 @@ class ClusterVariable(Variable):
         graph = state.graph
         assert graph is not None
         self._graph_within(graph)
-        entered = [graph.enter(value) for value in (self._handle, *inputs)]
+        entered = [graph.enter(value) for value in (self._used[0], *inputs)]
         with self._nodes_beside():
             return graph.add(op, entered, attrs, None)
 
@@ -133,7 +142,7 @@ class ClusterVariable(Variable):
         if state.graph is None or self._sketch_of(state.graph) is not None:
             return nullcontext()
         root = self._graph_within(state.graph)
-        return root.colocate_with(root.operation(self._handle))
+        return nullcontext() if self._used[1] else root.colocate_with(root.operation(self._handle))
 
     def _do(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
         """A node as of _add(), or, outside of graphs, what it gives."""
@@ -179,11 +188,12 @@ class ClusterVariable(Variable):
         root = self._graph_within(graph)
         if graph is not root:
             return self._add("VariableRead", [], self._read_attrs())
-        known = root.trace.read_of(self._handle)
+        handle = self._used[0]
+        known = root.trace.read_of(handle)
         if known is None:
             with root.init_scope():
                 known = self._add("VariableRead", [], self._read_attrs())
-            root.trace.keep_read(self._handle, known)
+            root.trace.keep_read(handle, known)
         return known
 
     def _as_tensor(self) -> Any:
@@ -329,7 +339,7 @@ class ClusterVariable(Variable):
             rate = rate.value()  # Read where that is.
         with self._nodes_beside():
             numbers = [as_float64(step), as_float64(rate)]
-        self._do(op, [*change, *numbers, *(slot._handle for slot in slots)], attrs)
+        self._do(op, [*change, *numbers, *(slot._used[0] for slot in slots)], attrs)
 
     # --- Where others are made.
 

@@ -84,6 +84,7 @@ class Plan:
     of_workers: variables that each worker has one of, and that the function uses.
     steps, step: numbers of what ends the step that it contributes to, and the name of what is fed
         with the number of this; it is none of `feeds`.
+    of_copies: what a worker must have made that has copies of variables (_copies.py).
     specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
     """
 
@@ -94,21 +95,15 @@ class Plan:
         self.graph = graph
         #: Alive as long as their numbers are keys.
         self._leaves = call.leaves
-        given = iter(shapes)
-        with graph.tracing(call.name) as trace:
-            entered = [
-                graph.placeholder(leaf.dtype, next(given), "x") if is_tensor(leaf) else leaf
-                for leaf in call.leaves
-            ]
-            self._result = call.run(entered)
-            found = [_as_result(leaf, call.name) for leaf in _flatten_result(self._result)]
-            self.outputs = [
-                _made_here(graph, trace, leaf, entered) for leaf in found if leaf is not None
-            ]
+        trace, entered, found = self._traced(call, shapes, None)
+        if trace.trained:
+            copies = state.collector.of(trace.trained)
+            trace, entered, found = self._traced(call, shapes, copies)
         self.places = [leaf for leaf, old in zip(entered, call.leaves) if is_tensor(old)]
         self._outside = [variable for variable, _ in trace.outside.values()]
         self.places += [place for _, place in trace.outside.values()]
         self.of_workers = list(trace.of_workers.values())
+        self.of_copies = trace.of_copies
         self.nodes = list(trace.targets)
         self.steps = list(trace.steps)
         self.step = None if trace.step is None else trace.step.name
@@ -119,6 +114,26 @@ class Plan:
         self.feeds = [place.name for place in self.places]
         self.fetches = [value.name for value in self.outputs]
         self.targets = [graph.native.node_name(node) for node in self.nodes]
+
+    def _traced(
+        self, call: Call, shapes: Sequence[Any], copies: dict[int, Any] | None
+    ) -> tuple[Trace, list[Any], list[Any]]:
+        """What the function does, and its arguments and results; `copies` stand for variables."""
+        given = iter(shapes)
+        with self.graph.tracing(call.name) as trace:
+            trace.copies = copies
+            entered = [
+                self.graph.placeholder(leaf.dtype, next(given), "x") if is_tensor(leaf) else leaf
+                for leaf in call.leaves
+            ]
+            self._result = call.run(entered)
+            found = [_as_result(leaf, call.name) for leaf in _flatten_result(self._result)]
+            self.outputs = [
+                _made_here(self.graph, trace, leaf, entered) for leaf in found if leaf is not None
+            ]
+            if copies is not None:
+                state.collector.end(trace)
+        return trace, entered, found
 
     def accepts(self, tensors: Sequence[Any]) -> bool:
         """True when it is of these shapes."""

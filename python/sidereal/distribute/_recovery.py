@@ -16,7 +16,7 @@ from .._pushes import UnsavedPushes
 from ..checkpoint import parts_elsewhere
 from ..checkpoint_manager import CheckpointManager
 from . import _cluster_checkpoint
-from ._resolver import ps_name
+from ._resolver import Life, ps_name
 
 if TYPE_CHECKING:
     from .parameter_server_strategy import ParameterServerStrategy
@@ -147,15 +147,15 @@ class Recovery:
 
     # --- After a loss.
 
-    def look(self, lost: tuple[int, int]) -> None:
-        """Restores a parameter server that workers have met in another life, (number,
-        incarnation). The job has failed if that cannot be."""
-        place, incarnation = lost
+    def look(self, lost: tuple[int, Life]) -> None:
+        """Restores a parameter server that workers have met in another life, (number, life). The
+        job has failed if that cannot be."""
+        place, life = lost
         strategy = self._strategy
         session = strategy._session
         assert isinstance(session, RecoveringSession)
         error = errors.AbortedError(f"{ps_name(strategy._ps[place])} was started again")
-        if strategy._incarnations[place] != incarnation:
+        if strategy._lives[place] != life:
             try:
                 self.recover(session.inner, error)
             except Exception as why:  # noqa: BLE001 - the coordinator raises it.
@@ -194,11 +194,10 @@ class Recovery:
             session = strategy._new_session(self._patience_ms)
             try:
                 met = strategy._connect(session)
-                lost = [place for place, incarnation in enumerate(met)
-                        if incarnation != strategy._incarnations[place]]  # fmt: skip
+                lost = [place for place, life in enumerate(met) if life != strategy._lives[place]]
                 for place in lost:
                     self._restore(session, place)
-                    strategy._incarnations[place] = met[place]
+                    strategy._lives[place] = met[place]
                     if self._native is not None:
                         self._native.ps_restored(place, met[place])
                 return session

@@ -28,6 +28,7 @@ from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
+from ._copies import Copies
 from ._moves import Mover, hear
 from ._per_worker import (
     MS,
@@ -90,7 +91,9 @@ class ClusterCoordinator:
         updated once by the means, these functions have ended, and the next ones begin. Those that
         apply no gradients run at any time. "sync(k of n)": k of the n workers are enough, and what
         slower ones give is dropped. "hybrid": as sync, but rows of tables are updated by each
-        function, at once.
+        function, at once. "geo(k)": each worker trains copies of the dense variables, adds what k
+        applications of an optimizer changed in them to those on parameter servers, and goes on from
+        the sums; rows of tables as with "async".
     on_ps_loss: "raise": the job has failed, as in TensorFlow. "restore": a parameter server that is
         started again within `ps_timeout` gets its variables from the newest checkpoint of
         restore_from(), those of others stay, and what did not end runs again.
@@ -166,7 +169,7 @@ class ClusterCoordinator:
             self._recovery = Recovery(strategy, ps_timeout)
         self._native = _native.ClusterCoordinator.create(
             [strategy._target("worker", task) for task in strategy._workers],
-            strategy._incarnations,
+            strategy._lives,
             session_options(config),
             SecurityOptions.from_environment()._to_native(),
             {
@@ -177,8 +180,14 @@ class ClusterCoordinator:
                 "step_ps": strategy._ps[0],
             },
         )
-        #: None: optimizers in functions update variables.
-        self._steps = self._steps_of(consistency)
+        #: Neither: optimizers in functions update variables.
+        self._steps: Steps | None = None
+        self._copies: Copies | None = None
+        read = _native.parse_consistency(consistency)
+        if read.is_in_step:
+            self._steps = Steps(strategy, self._native, read.text, uuid.uuid4().hex)
+        elif read.window:
+            self._copies = Copies(self, read.window)
         #: Concrete functions as functions, by id().
         self._wrapped: dict[int, tuple[ConcreteFunction, Function]] = {}
         if self._recovery is not None:
@@ -194,12 +203,6 @@ class ClusterCoordinator:
         if patience > 0:
             watched = (weakref.ref(self), self._ended, patience)
             threading.Thread(target=_watch, args=watched, name="watch dog", daemon=True).start()
-
-    def _steps_of(self, consistency: str) -> Steps | None:
-        written, _, is_in_step = _native.parse_consistency(consistency)
-        if not is_in_step:
-            return None
-        return Steps(self._strategy, self._native, written, uuid.uuid4().hex)
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -231,6 +234,8 @@ class ClusterCoordinator:
                 self._quick[key] = (plan, number, resources)
         if self._steps is not None:
             self._steps.feed(plan)
+        if self._copies is not None:
+            self._copies.note(plan)
         ms = milliseconds(timeout)
         return RemoteValue(self._native.schedule(number, tensors, resources, ms), plan)
 
@@ -272,26 +277,33 @@ class ClusterCoordinator:
             if id(plan) not in self._numbers:
                 self._native.record_tracing(time.perf_counter_ns() - begin)
             number = self._number(plan)
+            if self._copies is not None:
+                resources += self._copies.resources_of(plan)
         resources += [self._own_of(variable) for variable in plan.of_workers]
         return plan, number, resources, tensors
 
     def _plan(
         self, fn: Function | ConcreteFunction, args: Any, kwargs: Any
     ) -> tuple[Plan, list[Tensor]]:
-        if self._steps is None:
+        collector = self._steps or self._copies
+        if collector is None:
             return self._strategy._plan(fn, args, kwargs)
         if isinstance(fn, ConcreteFunction):
             # It was traced to update variables.
             if id(fn) not in self._wrapped:
                 self._wrapped[id(fn)] = (fn, Function(_calling(fn)))
             fn = self._wrapped[id(fn)][1]
-        with state.collecting(self._steps):
-            return self._strategy._plan(fn, args, kwargs, self._steps.plans)
+        with state.collecting(collector):
+            return self._strategy._plan(fn, args, kwargs, collector.plans)
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until all that was scheduled has ended; in seconds. Errors: the first one of a
-        function; DeadlineExceededError naming workers that are waited for."""
+        """Waits until all that was scheduled has ended; in seconds. With "geo(k)" workers have sent
+        all that they have learned then. Errors: the first one of a function; DeadlineExceededError
+        naming workers that are waited for."""
+        until = None if timeout is None else time.monotonic() + timeout
         self._native.join(milliseconds(timeout))
+        if self._copies is not None:
+            self._copies.flush(until)
 
     def done(self) -> bool:
         """Whether all that was scheduled has ended. Errors: the first one of a function."""
@@ -411,7 +423,7 @@ class ClusterCoordinator:
     ) -> list[Any]:
         """What a plan gives on each worker, with what is given to that, before what is queued."""
         asked = [
-            RemoteValue(self._native.schedule_on(worker, number, values, [resource]), plan)
+            RemoteValue(self._native.schedule_on(worker, number, values, [resource], True), plan)
             for worker, values in enumerate(given)
         ]
         return [value.get() for value in asked]

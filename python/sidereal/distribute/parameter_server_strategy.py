@@ -27,7 +27,7 @@ from ._gate import StepGate
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Call, ClusterFunction, Plan, Plans
-from ._resolver import ClusterResolver, ps_name
+from ._resolver import ClusterResolver, Life, ps_name
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
 from .cluster_resolver import TFConfigClusterResolver
 from .sharded_variable import ShardedVariable
@@ -226,8 +226,8 @@ class ParameterServerStrategy(Strategy):
             #: One on each parameter server, for sessions that are to reach all.
             self._everywhere = [self._node_on(task) for task in self._ps]
         self._session: Any = self._new_session(_CONNECT_MS)
-        #: Of the parameter servers: one with another incarnation has lost its variables.
-        self._incarnations = self._connect(self._session)
+        #: Of the parameter servers: one in another life has lost its variables.
+        self._lives = self._connect(self._session)
 
     # --- The cluster.
 
@@ -293,7 +293,7 @@ class ParameterServerStrategy(Strategy):
     def _take_places(self, moved: dict[str, str], used: list[int]) -> None:
         """Variables have moved, and sessions of this process know it."""
         self._moved, self._used_ps = moved, used
-        self._incarnations = self._met_in(self._session)
+        self._lives = self._met_in(self._session)
 
     def _ps_device(self, task: int) -> str:
         return f"{ps_name(task)}/device:CPU:0"
@@ -307,16 +307,17 @@ class ParameterServerStrategy(Strategy):
         config.connect_timeout_in_ms = timeout_ms
         return v1.Session(self._target("ps", self._ps[0]), self._graph, config)
 
-    def _connect(self, session: v1.Session) -> list[int]:
-        """Waits for the parameter servers: their incarnations."""
+    def _connect(self, session: v1.Session) -> list[Life]:
+        """Waits for the parameter servers: their lives."""
         with self._gate.passing():
             session._run([], self._everywhere, [], [])
         return self._met_in(session)
 
-    def _met_in(self, session: Any) -> list[int]:
-        """The incarnations of the parameter servers that a session sees; 0 of others."""
-        met = {device.name: device.incarnation for device in session.list_devices()}
-        return [met.get(self._ps_device(task), 0) for task in self._ps]
+    def _met_in(self, session: Any) -> list[Life]:
+        """The lives of the parameter servers that a session sees; zeros of others."""
+        met = {device.name: (device.incarnation, device._state)
+               for device in session.list_devices()}  # fmt: skip
+        return [met.get(self._ps_device(task), (0, 0)) for task in self._ps]
 
     def _variables_on(self, device: str) -> list[ClusterVariable]:
         """Those that somebody has."""

@@ -134,13 +134,13 @@ class BoundedStalenessHook(SessionRunHook):
 def hooks_of(consistency: str, worker: str) -> list[SessionRunHook]:
     """What a MonitoredTrainingSession of that consistency, and that name among workers, runs with.
     ValueError for what it cannot be, with what to do."""
-    written, bound, is_in_step = _native.parse_consistency(consistency)
-    kind = written.partition("(")[0]
+    read = _native.parse_consistency(consistency)
+    kind = read.text.partition("(")[0]
     if kind == "async":
         return []
-    if kind == "bounded" and not is_in_step:
-        return [BoundedStalenessHook(bound, worker)]
-    if is_in_step:
+    if kind == "bounded" and not read.is_in_step:
+        return [BoundedStalenessHook(read.bound, worker)]
+    if read.is_in_step:
         what = ", hybrid=True" if kind == "hybrid" else ""
         raise ValueError(
             f"consistency is {consistency!r}: sessions train in step with an optimizer in a "

@@ -117,8 +117,8 @@ class RemoteRunner:
         session = self._connected()
         return _native.run_loop(session, ENGINE, options, loop.tensors, on_progress, on_values)
 
-    def list_devices(self) -> list[tuple[str, str, int, int]]:
-        """(name, type, bytes of memory, incarnation) of every device of the cluster."""
+    def list_devices(self) -> list[tuple[str, str, int, int, int]]:
+        """See Runner.list_devices()."""
         return self._connected().list_devices()
 
     def close(self) -> None:

@@ -42,6 +42,9 @@ class DeviceAttributes:
     memory_limit_bytes: int
     #: Different each time its server starts.
     incarnation: int
+    #: Of what holds the session's variables there, which are gone when it is another one; 0: it has
+    #: none there.
+    _state: int = 0
 
 
 class Runner(Protocol):
@@ -66,8 +69,8 @@ class Runner(Protocol):
     ) -> loops.Raw:
         """Runs steps one after another; what is told of them."""
 
-    def list_devices(self) -> list[tuple[str, str, int, int]]:
-        """(name, type, bytes of memory, incarnation) of every device."""
+    def list_devices(self) -> list[tuple[str, str, int, int, int]]:
+        """(name, type, bytes of memory, incarnation, state) of every device."""
 
     def close(self) -> None:
         """Ends what runs with CancelledError."""
@@ -165,9 +168,9 @@ class LocalRunner:
             op = Operation(self._graph, node)
             print(f"{op.name}: ({op.type}): {_DEVICE}", file=sys.stderr)
 
-    def list_devices(self) -> list[tuple[str, str, int, int]]:
+    def list_devices(self) -> list[tuple[str, str, int, int, int]]:
         """See Runner.list_devices()."""
-        return [(_DEVICE, "CPU", 0, 0)]
+        return [(_DEVICE, "CPU", 0, 0, 0)]
 
     def close(self) -> None:
         """See Runner.close()."""

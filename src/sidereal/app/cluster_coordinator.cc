@@ -24,8 +24,8 @@ Coordinator::Coordinator(ClusterCoordinatorOptions options)
       overrides_(options_.session.overrides),
       workers_(options_.workers.size()),
       ps_(static_cast<size_t>(options_.ps)) {
-  for (size_t i = 0; i < std::min(ps_.size(), options_.ps_incarnations.size()); ++i) {
-    ps_[i].incarnation = options_.ps_incarnations[i];
+  for (size_t i = 0; i < std::min(ps_.size(), options_.ps_lives.size()); ++i) {
+    ps_[i].life = options_.ps_lives[i];
   }
   if (!options_.effectively_once) return;
   const std::unique_ptr<sys::Random> random = sys::posix::create_random();
@@ -105,7 +105,7 @@ Result<std::shared_ptr<RemoteValue>> Coordinator::schedule(
 
 Result<std::shared_ptr<RemoteValue>> Coordinator::schedule_on(
     int worker, uint64_t plan, std::vector<Tensor> feeds,
-    std::span<const coord::ResourceId> resources) {
+    std::span<const coord::ResourceId> resources, bool waits) {
   std::unique_lock lock(mutex_);
   SR_RETURN_IF_ERROR(check_feeds(plan, feeds.size()));
   auto value = new_value();
@@ -114,7 +114,7 @@ Result<std::shared_ptr<RemoteValue>> Coordinator::schedule_on(
   }
   Closure closure{.plan = plan, .feeds = std::move(feeds), .fetches = {}, .value = value};
   const auto ask = [&]() -> Result<std::optional<coord::ClosureId>> {
-    return scheduler_.schedule_on(worker, resources, now_ns());
+    return scheduler_.schedule_on(worker, resources, now_ns(), waits);
   };
   SR_RETURN_IF_ERROR(hand_over(&closure, ask).status());
   flush(&lock);
@@ -208,9 +208,10 @@ void Coordinator::resume(std::unique_lock<std::mutex>* lock) {
 std::optional<Coordinator::LostPs> Coordinator::next_lost_ps() {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < ps_.size(); ++i) {
-    const uint64_t met = std::exchange(ps_[i].met, 0);
-    if (met == 0 || met == ps_[i].incarnation) continue;
-    return LostPs{.task = static_cast<int>(i), .incarnation = met};
+    const std::optional<PsLife> met = std::exchange(ps_[i].met, std::nullopt);
+    if (met.has_value() && *met != ps_[i].life) {
+      return LostPs{.task = static_cast<int>(i), .life = *met};
+    }
   }
   return std::nullopt;
 }
@@ -218,7 +219,7 @@ std::optional<Coordinator::LostPs> Coordinator::next_lost_ps() {
 void Coordinator::ps_restored(const LostPs& ps) {
   const std::lock_guard lock(mutex_);
   if (ps.task < 0 || static_cast<size_t>(ps.task) >= ps_.size()) return;
-  ps_[static_cast<size_t>(ps.task)].incarnation = ps.incarnation;
+  ps_[static_cast<size_t>(ps.task)].life = ps.life;
   scheduler_.step_lost(now_ns());
   // Workers that wait for it go on at once.
   std::multimap<steady_clock::time_point, size_t> due;
@@ -319,17 +320,18 @@ Status set_consistency(ClusterCoordinatorOptions* options) {
                       config::parse_consistency(options->consistency));
   if (wanted.kind == Kind::kAsync) return {};
   const auto workers = static_cast<int64_t>(options->workers.size());
-  if (wanted.is_geo()) {
-    return base::invalid_argument(
-        "consistency is '{}'; functions of a coordinator have no copies of variables: write "
-        "async, bounded(s), sync or hybrid. Model.fit(consistency=) has the others",
-        wanted.to_string());
-  }
   if (options->scheduler.in_flight_max != 1) {
     return base::invalid_argument(
         "a worker runs {} closures at a time; with consistency '{}' it runs one: the next one "
         "begins when it has ended",
         options->scheduler.in_flight_max, wanted.to_string());
+  }
+  if (wanted.is_geo()) {
+    if (!options->effectively_once) return {};
+    return base::invalid_argument(
+        "consistency is '{}', with which a worker that is lost takes what it has learned since it "
+        "last told it; effectively_once is of the other ones: leave it out",
+        wanted.to_string());
   }
   if (!wanted.is_in_step()) {
     options->scheduler.staleness_max = wanted.bound;

@@ -21,14 +21,24 @@
 
 namespace sidereal::app {
 
+/// What the variables on a ps have lived through: in another one they are lost. Value type.
+struct PsLife {
+  uint64_t incarnation = 0;  ///< 0: not known.
+  /// Of their group (service::DeviceAttributes::state), which ends when all sessions of it were
+  /// given up, though the ps was only stopped for a while; 0: not known.
+  uint64_t state = 0;
+
+  bool operator==(const PsLife&) const = default;
+};
+
 /// Value type.
 struct ClusterCoordinatorOptions {
   /// Targets of the workers' servers, as those of sessions, by number.
   std::vector<std::string> workers;
   int ps = 0;  ///< Tasks of the job "ps".
-  /// Their incarnations, by number, when what they hold was made: one with another incarnation has
-  /// lost it. 0, or none: that in which it is met first.
-  std::vector<uint64_t> ps_incarnations = {};
+  /// Their lives, by number, when what they hold was made: one in another life has lost it. Not
+  /// known, or none: that in which it is met first.
+  std::vector<PsLife> ps_lives = {};
   /// Of the session that each worker has, with itself as the master. Device filters are set here.
   service::SessionOptions session;
   /// But for `workers`, `ps`, and what `consistency` says.
@@ -121,12 +131,12 @@ class ClusterCoordinator {
       uint64_t plan, std::vector<tensor::Tensor> feeds,
       std::span<const coord::ResourceId> resources, std::chrono::milliseconds timeout,
       const std::function<bool()>& interrupt) = 0;
-  /// A closure that this worker runs, soon and again when it returns; see
+  /// A closure that this worker runs, soon and, if it `waits`, again when it returns; see
   /// coord::Scheduler::schedule_on(). Errors: kNotFound for a plan, worker or resource;
-  /// kInvalidArgument for a plan that contributes.
+  /// kInvalidArgument for a plan that contributes; kUnavailable for one that does not wait.
   virtual Result<std::shared_ptr<RemoteValue>> schedule_on(
       int worker, uint64_t plan, std::vector<tensor::Tensor> feeds,
-      std::span<const coord::ResourceId> resources) = 0;
+      std::span<const coord::ResourceId> resources, bool waits) = 0;
   /// Waits until all closures have ended. Errors: as those of schedule(), naming workers that are
   /// waited for.
   virtual Status join(std::chrono::milliseconds timeout,
@@ -157,9 +167,10 @@ class ClusterCoordinator {
   /// A ps in its latest life. Value type.
   struct LostPs {
     int task = 0;
-    uint64_t incarnation = 0;
+    PsLife life;
   };
-  /// A ps that workers have met since, and that was started again, and so has lost what it held.
+  /// A ps that workers have met since, and that has lost what it held, most often because it was
+  /// started again.
   /// May be the same again until it is restored.
   virtual std::optional<LostPs> next_lost_ps() = 0;
   /// A ps holds in this life what it held before: workers go on with it.

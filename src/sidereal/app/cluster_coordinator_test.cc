@@ -276,7 +276,7 @@ TEST_P(Coordinators, have_variables_change_once_by_the_mean_of_a_step) {
   EXPECT_EQ(coordinator_->feed_step(end, {Tensor::scalar(1.0F)}).code(),
             StatusCode::kInvalidArgument);
   EXPECT_EQ(coordinator_->feed_step(end + 1, {}).code(), StatusCode::kNotFound);
-  EXPECT_EQ(coordinator_->schedule_on(0, plan, {Tensor::scalar(1.0F)}, {}).status().code(),
+  EXPECT_EQ(coordinator_->schedule_on(0, plan, {Tensor::scalar(1.0F)}, {}, true).status().code(),
             StatusCode::kInvalidArgument);
 }
 

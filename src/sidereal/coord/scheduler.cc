@@ -27,6 +27,9 @@ Status cancelled() {
       "The corresponding function is cancelled. Please reschedule the function.");
 }
 
+/// Of a closure that does not wait for its worker to return.
+Status gone(int worker) { return base::unavailable("worker {} is not there", worker); }
+
 }  // namespace
 
 bool is_input_error(const Status& status) { return has_mark(status, kInputError); }
@@ -71,14 +74,16 @@ Result<std::optional<ClosureId>> Scheduler::schedule(std::span<const ResourceId>
 }
 
 Result<ClosureId> Scheduler::schedule_on(int worker, std::span<const ResourceId> resources,
-                                         int64_t now_ns) {
+                                         int64_t now_ns, bool waits) {
   note(now_ns);
   if (worker < 0 || worker >= options_.workers) {
     return base::not_found("there is no worker {}; there are {}", worker, options_.workers);
   }
   SR_RETURN_IF_ERROR(check(resources));
+  if (!waits && !workers_[static_cast<size_t>(worker)].is_found) return gone(worker);
   const ClosureId id = add(resources, false);
   closures_[id].is_own = true;
+  closures_[id].waits = waits;
   ++own_;
   workers_[static_cast<size_t>(worker)].own.push_back(id);
   dispatch_own(worker);
@@ -269,6 +274,13 @@ void Scheduler::lose(int worker) {
     leave_step(closures_[id]);
     retry(worker, id);
   }
+  for (const ClosureId id : std::exchange(lost.own, {})) {
+    if (closures_[id].waits) {
+      lost.own.push_back(id);
+    } else {
+      end(id, gone(worker));
+    }
+  }
   finish_cancel();
   tell_if_idle();
 }
@@ -427,7 +439,11 @@ void Scheduler::ended(int worker, uint64_t life, ClosureId closure, const Outcom
 /// does not run any more; while all are cancelled it ends.
 void Scheduler::retry(int worker, ClosureId id) {
   Closure& closure = closures_[id];
-  if (closure.is_own) return workers_[static_cast<size_t>(worker)].own.push_back(id);
+  if (closure.is_own) {
+    Worker& one = workers_[static_cast<size_t>(worker)];
+    if (!closure.waits && !one.is_found) return end(id, gone(worker));
+    return one.own.push_back(id);
+  }
   if (closure.is_cancelled) return end(id, cancelled());
   ++retried_;
   if (closure.contributes) {

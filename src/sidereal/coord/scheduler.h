@@ -131,8 +131,11 @@ class Scheduler {
                                             bool contributes = false);
   /// A closure of one worker's own: it runs there before those of the queue, again when the worker
   /// returns, and is none of those that schedule(), joined() and done() wait for or cancel; its
-  /// error is told to its owner only. Errors: kNotFound, as schedule().
-  Result<ClosureId> schedule_on(int worker, std::span<const ResourceId> resources, int64_t now_ns);
+  /// error is told to its owner only. `waits` false: it is of use to the worker in its present life
+  /// only, and ends with kUnavailable when that does, or there is none. Errors: kNotFound, as
+  /// schedule(); kUnavailable.
+  Result<ClosureId> schedule_on(int worker, std::span<const ResourceId> resources, int64_t now_ns,
+                                bool waits = true);
   /// Somebody joins from here on, until joined() says more than false, or leave_join().
   void begin_join() { ++joining_; }
   /// True when every closure has ended. Errors: the one that is raised.
@@ -196,7 +199,8 @@ class Scheduler {
     int64_t began_ns = 0;
     int cancels = 0;  ///< How often it ended so, and nobody had asked.
     bool is_cancelled = false;
-    bool is_own = false;  ///< Of schedule_on().
+    bool is_own = false;  ///< Of schedule_on(),
+    bool waits = true;    ///< for the worker to return.
     bool contributes = false;
     int64_t step = 0;      ///< In which it was begun last.
     bool is_void = false;  ///< That was given up, and what it contributes is not used.

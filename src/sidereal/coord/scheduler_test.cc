@@ -435,6 +435,28 @@ TEST_F(SchedulerTest, AWorkersOwnClosureWaitsForItsWorkerAndItsResource) {
   EXPECT_TRUE(join().ok());
 }
 
+TEST_F(SchedulerTest, AWorkersOwnClosureThatDoesNotWaitEndsWithTheWorker) {
+  make();
+  const ClosureId runs = *it_->schedule_on(1, {}, now_, /*waits=*/false);
+  const ClosureId queued = *it_->schedule_on(1, {}, now_, /*waits=*/false);
+  const ClosureId other = *it_->schedule_on(1, {}, now_);
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{1, runs}}));
+  it_->worker_lost(1, 1, now_);
+  EXPECT_EQ(asked_.ends.at(runs).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(asked_.ends.at(queued).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(asked_.ends.contains(other));
+  EXPECT_EQ(it_->schedule_on(1, {}, now_, /*waits=*/false).status().code(),
+            StatusCode::kUnavailable);
+  it_->worker_found(1, 2, now_);
+  EXPECT_EQ(asked_.runs, (std::vector<Pair>{{1, runs}, {1, other}}));
+  // A failure of the connection tells of the loss.
+  const ClosureId last = *it_->schedule_on(1, {}, now_, /*waits=*/false);
+  it_->ended(1, 2, other, {.status = kGone, .origin = {.job = Origin::Job::kWorker, .task = 1}},
+             now_);
+  EXPECT_EQ(asked_.ends.at(last).code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(asked_.ends.contains(other));
+}
+
 TEST_F(SchedulerTest, AWorkersOwnClosureIsNotCancelledWithTheOthers) {
   make();
   const ClosureId own = *it_->schedule_on(1, {}, now_);

@@ -370,6 +370,7 @@ class MasterService::Impl final : public Base {
     const auto ask_one = [&](v1::Worker::Stub* stub, grpc::ClientContext* context) {
       v1::GetStatusRequest ask;
       ask.set_version(kSessionVersion);
+      ask.set_session(request->session());
       v1::TaskStatus status;
       grpc::Status answered = stub->GetStatus(context, ask, &status);
       for (const v1::Device& device : status.devices()) *reply->add_devices() = device;

@@ -338,7 +338,8 @@ class Session::Impl {
       out.push_back({.name = device.name(),
                      .type = device.type(),
                      .memory_bytes = device.memory_bytes(),
-                     .incarnation = device.incarnation()});
+                     .incarnation = device.incarnation(),
+                     .state = device.state()});
     }
     return out;
   }

@@ -78,6 +78,9 @@ struct DeviceAttributes {
   std::string type;
   int64_t memory_bytes = 0;
   uint64_t incarnation = 0;
+  /// Of what holds the session's variables there, which are gone when it is another one; 0: the
+  /// session is not attached there.
+  uint64_t state = 0;
 };
 
 /// A client's session with a master.

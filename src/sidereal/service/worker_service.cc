@@ -385,6 +385,7 @@ class WorkerService::Impl final
       return answered(call, to_grpc(same));
     }
     fill(reply);
+    reply->mutable_devices(0)->set_state(common_->task->state_of(request->session()));
     reply->set_cluster(options_.cluster->now().json);
     write_figures(options_.figures(), reply);
     for (const resources::PushedSoFar& one : std::as_const(*common_->task).answered_pushes()) {

@@ -282,6 +282,7 @@ uint64_t Task::incarnation() const { return impl_->options().incarnation; }
 Status Task::open_session(uint64_t session, const SessionState& state, const std::string& worker) {
   return impl_->programs().open_session(session, state, worker);
 }
+uint64_t Task::state_of(uint64_t session) const { return impl_->programs().state_of(session); }
 void Task::close_session(uint64_t session) { impl_->close_session(session); }
 void Task::when_async_pushes_done(uint64_t session,
                                   const std::function<void(const Status&)>& done) {

@@ -256,6 +256,9 @@ class Task {
   /// kAlreadyExists when it is open, kResourceExhausted when too many are.
   Status open_session(uint64_t session, const SessionState& state = {},
                       const std::string& worker = {});
+  /// A number of what holds its variables, which are gone when it has another one: those of a group
+  /// go with its last session. 0: the session is not open.
+  [[nodiscard]] uint64_t state_of(uint64_t session) const;
   /// Ends its steps and forgets what it registered.
   void close_session(uint64_t session);
   /// Calls `done`, on any thread, when none of the asynchronous pushes of the session's steps here,

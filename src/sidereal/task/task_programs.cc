@@ -85,6 +85,7 @@ TaskPrograms::TaskPrograms(const TaskOptions& options, exec::VariableLanes* lane
 std::shared_ptr<Container> TaskPrograms::make_container(std::string group) const {
   auto out = std::make_shared<Container>();
   out->group = std::move(group);
+  out->number = ++containers_made_;
   out->environment.resources = &out->manager;
   out->environment.host_functions = options_.host_functions.get();
   out->environment.datasets = options_.datasets.get();
@@ -254,6 +255,12 @@ Status TaskPrograms::open_session(uint64_t id, const SessionState& state,
   }
   sessions_[id] = Session{.state = state, .pusher = std::move(pusher), .container = enter(state)};
   return {};
+}
+
+uint64_t TaskPrograms::state_of(uint64_t session) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found == sessions_.end() ? 0 : found->second.container->number;
 }
 
 TaskPrograms::Closed TaskPrograms::close_session(uint64_t id) {

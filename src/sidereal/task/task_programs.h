@@ -29,7 +29,8 @@ namespace sidereal::task {
 
 /// What the programs of sessions with one state use by name.
 struct Container {
-  std::string group;  ///< Of sessions that have it together; "": others do.
+  std::string group;    ///< Of sessions that have it together; "": others do.
+  uint64_t number = 0;  ///< No other of the task has it.
   resources::Manager manager;
   exec::Environment environment;
   std::atomic<bool> ended = false;  ///< No session has it any more.
@@ -64,6 +65,7 @@ class TaskPrograms {
 
   /// Those of Task.
   Status open_session(uint64_t id, const SessionState& state, const std::string& worker);
+  [[nodiscard]] uint64_t state_of(uint64_t session) const;
   Result<uint64_t> add(uint64_t session, NewProgram program, int lane);
   [[nodiscard]] Status check(uint64_t session, uint64_t program, int64_t feeds) const;
 
@@ -185,6 +187,7 @@ class TaskPrograms {
   mutable std::mutex mutex_;
   std::map<uint64_t, Session> sessions_;
   std::map<std::string, Group> groups_;
+  mutable std::atomic<uint64_t> containers_made_ = 0;
   Status held_off_;
   std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 

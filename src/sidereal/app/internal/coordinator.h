@@ -94,9 +94,10 @@ class Coordinator final : public ClusterCoordinator,
                                                 std::span<const coord::ResourceId> resources,
                                                 milliseconds timeout,
                                                 const std::function<bool()>& interrupt) override;
-  Result<std::shared_ptr<RemoteValue>> schedule_on(
-      int worker, uint64_t plan, std::vector<Tensor> feeds,
-      std::span<const coord::ResourceId> resources) override;
+  Result<std::shared_ptr<RemoteValue>> schedule_on(int worker, uint64_t plan,
+                                                   std::vector<Tensor> feeds,
+                                                   std::span<const coord::ResourceId> resources,
+                                                   bool waits) override;
   Status join(milliseconds timeout, const std::function<bool()>& interrupt) override;
   Result<bool> done(const std::function<bool()>& interrupt) override;
   coord::ResourceId create_resource(uint64_t make, uint64_t drop) override;
@@ -158,8 +159,8 @@ class Coordinator final : public ClusterCoordinator,
     uint64_t drop = 0;
   };
   struct Ps {
-    uint64_t incarnation = 0;  ///< That is meant; 0: the first that is met.
-    uint64_t met = 0;          ///< An incarnation not reported yet; 0: none.
+    PsLife life;                ///< That is meant; what is not known of it is as it is first met.
+    std::optional<PsLife> met;  ///< Another one, not reported yet.
     std::optional<steady_clock::time_point> silent_since;
   };
   static Until until_of(milliseconds timeout);

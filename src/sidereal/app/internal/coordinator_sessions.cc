@@ -147,11 +147,17 @@ Status Coordinator::check_ps(const std::vector<service::DeviceAttributes>& devic
     if (!name || name->job != "ps" || name->index >= options_.ps) continue;
     Ps& ps = ps_[static_cast<size_t>(name->index)];
     ps.silent_since = std::nullopt;
-    if (ps.incarnation == 0) ps.incarnation = device.incarnation;
-    if (ps.incarnation == device.incarnation) continue;
-    ps.met = device.incarnation;
+    if (ps.life.incarnation == 0) ps.life.incarnation = device.incarnation;
+    if (ps.life.state == 0) ps.life.state = device.state;
+    const bool is_same = ps.life.incarnation == device.incarnation;
+    // A session that has lost it again has the next one ask.
+    if (is_same && (device.state == 0 || ps.life.state == device.state)) continue;
+    ps.met = PsLife{.incarnation = device.incarnation, .state = device.state};
     return task::with_origin(
-        base::aborted("it was restarted: it expects a different device incarnation"),
+        base::aborted("{}", is_same
+                                ? "it has lost its variables: all sessions gave it up, as it "
+                                  "did not answer for a while"
+                                : "it was restarted: it expects a different device incarnation"),
         {.task = cluster::task_name("ps", name->index), .is_restarted = true});
   }
   return {};
