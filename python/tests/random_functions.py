@@ -70,7 +70,7 @@ class Program:
         if kind == "rows" and self._rows[variable] > 1:
             return ("rows", variable, self._expression(1), self._expression(1))
         if kind == "rows":
-            kind = "add"
+            kind = self._changes[0]
         return (kind, variable, self._expression())
 
 
