@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -94,6 +95,32 @@ class Tasks:
         ended = self.command(*words)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
+
+    def moves_while(self, train: Callable[[], int]) -> int:
+        """Has variables move from the first two of three parameter servers to all, and then away
+        from the second one, which is killed, while a thread calls `train()`, which says how many
+        functions it has run: how many it were."""
+        stops, made = threading.Event(), [0]
+
+        def run() -> None:
+            while not stops.is_set():
+                made[0] += train()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            self.start("ps", 2)
+            self.well("scale", "--ps", "3")
+            self.well("drain", "ps:1")
+            self.kill("ps", 1)
+            before, until = made[0], time.monotonic() + PATIENCE_S
+            while made[0] < before + 80 and time.monotonic() < until:
+                stops.wait(0.02)
+        finally:
+            stops.set()
+            thread.join()
+        assert made[0] > before
+        return made[0]
 
 
 def cluster_fixture(ps: int, workers: int, protocols: Sequence[str] = PROTOCOLS) -> Any:

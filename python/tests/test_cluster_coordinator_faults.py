@@ -362,7 +362,7 @@ def test_a_ps_that_all_have_given_up_is_lost_though_it_goes_on(protocol: str) ->
         cluster.all["ps", 0].send_signal(signal.SIGSTOP)
         threading.Event().wait(STOPPED_S)
         cluster.all["ps", 0].send_signal(signal.SIGCONT)
-        with pytest.raises(PSUnavailableError, match="task:0.*it has lost its variables"):
+        with pytest.raises(PSUnavailableError, match="it has lost its variables"):
             coordinator.schedule(step)
             coordinator.join(PATIENCE_S)
     finally:

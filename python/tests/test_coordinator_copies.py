@@ -4,8 +4,6 @@ send what so many functions have changed together."""
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -297,30 +295,15 @@ def test_copies_are_sent_to_where_variables_have_moved(tasks_of: Callable[..., T
     coordinator = ClusterCoordinator(strategy)
     line = Line(strategy, 6)
     step = sr.function(line.step)
-    stops, made = threading.Event(), [0]
 
-    def run() -> None:
-        while not stops.is_set():
-            for _ in range(30):
-                coordinator.schedule(step)
-            coordinator.join(PATIENCE_S)
-            made[0] += 30
+    def train() -> int:
+        for _ in range(30):
+            coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
+        return 30
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        tasks.start("ps", 2)
-        tasks.well("scale", "--ps", "3")
-        tasks.well("drain", "ps:1")
-        tasks.kill("ps", 1)
-        before, until = made[0], time.monotonic() + PATIENCE_S
-        while made[0] < before + 90 and time.monotonic() < until:
-            stops.wait(0.02)
-    finally:
-        stops.set()
-        thread.join()
-    assert made[0] > 90
-    np.testing.assert_array_equal(line.value(), np.full(6, -RATE * made[0], np.float32))
+    made = tasks.moves_while(train)
+    np.testing.assert_array_equal(line.value(), np.full(6, -RATE * made, np.float32))
 
 
 def test_a_ps_that_is_restored_gets_what_workers_learn_from_then_on(

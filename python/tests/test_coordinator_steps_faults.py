@@ -3,8 +3,6 @@ gives is in one mean, whatever the protocol."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,36 +105,21 @@ def test_steps_go_on_while_variables_move(tasks_of: Callable[..., Tasks]) -> Non
         variable_partitioner=FixedShardsPartitioner(6), start_ps=2, consistency="sync"
     )
     marks = Marks(ClusterCoordinator(strategy), 20000)
-    stops = threading.Event()
-    scheduled = [0]
+    scheduled = 0
 
-    def run() -> None:
-        while not stops.is_set():
-            marks.coordinator.fetch(marks.schedule(range(scheduled[0], scheduled[0] + 40)))
-            scheduled[0] += 40
+    def train() -> int:
+        nonlocal scheduled
+        marks.coordinator.fetch(marks.schedule(range(scheduled, scheduled + 40)))
+        scheduled += 40
+        return 40
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        cluster.start("ps", 2)
-        cluster.well("scale", "--ps", "3")
-        cluster.well("drain", "ps:1")
-        cluster.kill("ps", 1)
-        before, until = scheduled[0], time.monotonic() + PATIENCE_S
-        while scheduled[0] < before + 80 and time.monotonic() < until:
-            stops.wait(0.02)
-    finally:
-        stops.set()
-        thread.join()
-    assert scheduled[0] > 0
+    cluster.moves_while(train)
     for found in marks.values():
-        given = found[: scheduled[0]]
+        given = found[:scheduled]
         # A step that is ended early, as variables are handed over, is of fewer functions.
         assert set(np.round(1 / given, 3)) <= {1, 2}, given
-        np.testing.assert_allclose(
-            given.sum(), marks.coordinator.metrics()["steps"], rtol=1e-4
-        )
-        assert not found[scheduled[0] :].any()
+        np.testing.assert_allclose(given.sum(), marks.coordinator.metrics()["steps"], rtol=1e-4)
+        assert not found[scheduled:].any()
 
 
 def test_a_parameter_server_that_comes_back_has_its_step_done_again(

@@ -300,8 +300,9 @@ class ClusterCoordinator:
         """Waits until all that was scheduled has ended; in seconds. With "geo(k)" workers have sent
         all that they have learned then. Errors: the first one of a function; DeadlineExceededError
         naming workers that are waited for."""
+        ms = milliseconds(timeout)
         until = None if timeout is None else time.monotonic() + timeout
-        self._native.join(milliseconds(timeout))
+        self._native.join(ms)
         if self._copies is not None:
             self._copies.flush(until)
 

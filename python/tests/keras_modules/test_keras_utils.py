@@ -16,7 +16,7 @@ from sidereal import keras
 @pytest.mark.parametrize("num_classes", [None, 5])
 def test_class_numbers_become_rows_as_in_keras(x: object, num_classes: int | None) -> None:
     found = keras.utils.to_categorical(np.asarray(x), num_classes)
-    wanted = peer.utils.to_categorical(np.asarray(x), num_classes)
+    wanted = peer().utils.to_categorical(np.asarray(x), num_classes)
     np.testing.assert_array_equal(found, wanted)
     assert found.dtype == wanted.dtype
 

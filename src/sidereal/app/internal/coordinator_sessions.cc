@@ -153,12 +153,13 @@ Status Coordinator::check_ps(const std::vector<service::DeviceAttributes>& devic
     // A session that has lost it again has the next one ask.
     if (is_same && (device.state == 0 || ps.life.state == device.state)) continue;
     ps.met = PsLife{.incarnation = device.incarnation, .state = device.state};
-    return task::with_origin(
-        base::aborted("{}", is_same
-                                ? "it has lost its variables: all sessions gave it up, as it "
-                                  "did not answer for a while"
-                                : "it was restarted: it expects a different device incarnation"),
-        {.task = cluster::task_name("ps", name->index), .is_restarted = true});
+    constexpr const char* kGivenUp =
+        "it has lost its variables: all sessions there were given up, as it, or their master, did "
+        "not answer for a while";
+    constexpr const char* kRestarted =
+        "it was restarted: it expects a different device incarnation";
+    return task::with_origin(base::aborted("{}", is_same ? kGivenUp : kRestarted),
+                             {.task = cluster::task_name("ps", name->index), .is_restarted = true});
   }
   return {};
 }
