@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import Tasks
 
 import sidereal as sr
 import sidereal.v1 as tf
@@ -129,6 +130,20 @@ def clusters() -> Iterator[Callable[..., sr.LocalCluster]]:
     yield start
     for running in started:
         running.stop()
+
+
+@pytest.fixture
+def tasks_of() -> Iterator[Callable[..., Tasks]]:
+    """Starts parameter servers and workers in processes of their own, which end after the test."""
+    started: list[Tasks] = []
+
+    def start(*args: Any, **options: Any) -> Tasks:
+        started.append(Tasks(*args, **options))
+        return started[-1]
+
+    yield start
+    for tasks in started:
+        tasks.processes.end()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

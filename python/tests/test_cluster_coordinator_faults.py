@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,8 @@ STOPPED_S = 20.0
 
 
 @pytest.fixture(params=PROTOCOLS)
-def tasks(request: pytest.FixtureRequest) -> Iterator[Callable[[int], Tasks]]:
-    made: list[Tasks] = []
-
-    def make(workers: int) -> Tasks:
-        made.append(Tasks(1, workers, request.param))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.processes.end()
+def tasks(request: pytest.FixtureRequest, tasks_of: Callable[..., Tasks]) -> Callable[[int], Tasks]:
+    return lambda workers: tasks_of(1, workers, request.param)
 
 
 def counter(coordinator: ClusterCoordinator) -> tuple[Any, Any]:
@@ -352,18 +344,17 @@ def test_a_ps_that_is_back_and_empty_is_found_out(tasks: Any) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server"])
-def test_a_ps_that_all_have_given_up_is_lost_though_it_goes_on(protocol: str) -> None:
-    cluster = Tasks(2, 1, protocol)
-    try:
-        coordinator = cluster.coordinator()
-        _, step = counter(coordinator)
+def test_a_ps_that_all_have_given_up_is_lost_though_it_goes_on(
+    tasks_of: Callable[..., Tasks], protocol: str
+) -> None:
+    cluster = tasks_of(2, 1, protocol)
+    coordinator = cluster.coordinator()
+    _, step = counter(coordinator)
+    coordinator.schedule(step)
+    coordinator.join(PATIENCE_S)
+    cluster.all["ps", 0].send_signal(signal.SIGSTOP)
+    threading.Event().wait(STOPPED_S)
+    cluster.all["ps", 0].send_signal(signal.SIGCONT)
+    with pytest.raises(PSUnavailableError, match="it has lost its variables"):
         coordinator.schedule(step)
         coordinator.join(PATIENCE_S)
-        cluster.all["ps", 0].send_signal(signal.SIGSTOP)
-        threading.Event().wait(STOPPED_S)
-        cluster.all["ps", 0].send_signal(signal.SIGCONT)
-        with pytest.raises(PSUnavailableError, match="it has lost its variables"):
-            coordinator.schedule(step)
-            coordinator.join(PATIENCE_S)
-    finally:
-        cluster.processes.end()

@@ -4,7 +4,7 @@ send what so many functions have changed together."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,19 +252,6 @@ def test_a_keras_model_of_a_strategy_trains_so(protocol: str, workers: int) -> N
 @pytest.fixture(params=["grpc", "star_server"])
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def tasks_of() -> Iterator[Callable[..., Tasks]]:
-    made: list[Tasks] = []
-
-    def make(*args: Any, **options: Any) -> Tasks:
-        made.append(Tasks(*args, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.processes.end()
 
 
 def test_what_a_killed_worker_has_not_sent_is_lost_and_no_more(

@@ -3,7 +3,7 @@ gives is in one mean, whatever the protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,6 @@ from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.launch import PROTOCOLS
 
 pytestmark = pytest.mark.usefixtures("time_to_answer")
-
-
-@pytest.fixture
-def tasks_of() -> Iterator[Callable[..., Tasks]]:
-    made: list[Tasks] = []
-
-    def make(*args: Any, **options: Any) -> Tasks:
-        made.append(Tasks(*args, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.processes.end()
 
 
 class Marks:

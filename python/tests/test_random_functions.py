@@ -4,6 +4,7 @@ protocol: what is done to one variable is done in the order of the program."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,39 +53,38 @@ def test_random_functions_do_what_numpy_does(cluster: dict[str, list[str]]) -> N
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "star_server_lite"])
-def test_random_functions_that_run_again_add_once(protocol: str) -> None:
-    tasks = Tasks(2, 2, protocol)
+def test_random_functions_that_run_again_add_once(
+    tasks_of: Callable[..., Tasks], protocol: str
+) -> None:
+    tasks = tasks_of(2, 2, protocol)
     calls, rows = 300, ROWS[:3]
-    try:
-        for seed in (9, 14):
-            drawn = random.Random(seed)
-            program = Program(seed, rows, only_adds=True)
-            coordinator = tasks.coordinator(effectively_once=True, closures_per_worker=8)
-            with coordinator.strategy.scope():
-                variables = [sr.Variable(np.zeros(each, np.float32)) for each in rows]
-            arrays = [np.zeros(each, np.float32) for each in rows]
+    for seed in (9, 14):
+        drawn = random.Random(seed)
+        program = Program(seed, rows, only_adds=True)
+        coordinator = tasks.coordinator(effectively_once=True, closures_per_worker=8)
+        with coordinator.strategy.scope():
+            variables = [sr.Variable(np.zeros(each, np.float32)) for each in rows]
+        arrays = [np.zeros(each, np.float32) for each in rows]
 
-            @sr.function
-            def function(wide: Any, *numbers: Any) -> Any:
-                return GraphRunner(variables, wide).run(program.block, list(numbers))  # noqa: B023
+        @sr.function
+        def function(wide: Any, *numbers: Any) -> Any:
+            return GraphRunner(variables, wide).run(program.block, list(numbers))  # noqa: B023
 
-            tasks.found_by(coordinator)
-            wide, wanted, found = sr.ones([60, 60]), [], []
-            for call in range(calls):
-                given = [float(call % 7), float(call % 5)]
-                arguments = [np.float32(one) for one in given]
-                wanted.append(NumpyRunner(arrays).run(program.block, arguments))
-                arguments = [wide, *(sr.constant(one) for one in given)]
-                found.append(coordinator.schedule(function, arguments))
-            for _ in range(5):
-                found[drawn.randrange(calls - 20)].get(PATIENCE_S)
-                worker = drawn.randrange(2)
-                tasks.kill("worker", worker)
-                tasks.start("worker", worker)
-            coordinator.join(PATIENCE_S)
-            assert coordinator.metrics()["retried"] > 0
-            np.testing.assert_array_equal(coordinator.fetch(found), wanted)
-            for value, array in zip(variables, arrays):
-                np.testing.assert_array_equal(value.numpy(), array, err_msg=str(program))
-    finally:
-        tasks.processes.end()
+        tasks.found_by(coordinator)
+        wide, wanted, found = sr.ones([60, 60]), [], []
+        for call in range(calls):
+            given = [float(call % 7), float(call % 5)]
+            arguments = [np.float32(one) for one in given]
+            wanted.append(NumpyRunner(arrays).run(program.block, arguments))
+            arguments = [wide, *(sr.constant(one) for one in given)]
+            found.append(coordinator.schedule(function, arguments))
+        for _ in range(5):
+            found[drawn.randrange(calls - 20)].get(PATIENCE_S)
+            worker = drawn.randrange(2)
+            tasks.kill("worker", worker)
+            tasks.start("worker", worker)
+        coordinator.join(PATIENCE_S)
+        assert coordinator.metrics()["retried"] > 0
+        np.testing.assert_array_equal(coordinator.fetch(found), wanted)
+        for value, array in zip(variables, arrays):
+            np.testing.assert_array_equal(value.numpy(), array, err_msg=str(program))

@@ -62,7 +62,7 @@ class Trace:
         self.outside: dict[int, tuple[Variable, Output]] = {}
         #: What datasets leave open.
         self.open_values: list[Output] = []
-        #: Variables that each worker has one of, by id().
+        #: What each worker has of its own, such as a variable, by id().
         self.of_workers: dict[int, Any] = {}
         #: In step: optimizers that have given their gradients, by id(), what ends the step for
         #: these, and what is fed with the number of the step.
@@ -70,12 +70,10 @@ class Trace:
         self.steps: list[int] = []
         self.step: Output | None = None
         #: With copies: the dense variables that optimizers update. In the second trace, what stands
-        #: for variables, by their id(), how often each optimizer is applied, by its own, and what a
-        #: worker must have made.
+        #: for variables, by their id(), and how often each optimizer is applied, by its own.
         self.trained: list[Any] = []
         self.copies: dict[int, Any] | None = None
         self.applied: dict[int, int] = {}
-        self.of_copies: list[Any] = []
         self._reads: dict[Any, Output] = {}
 
     @contextmanager

@@ -117,13 +117,16 @@ class ClusterVariable(Variable):
         )
 
     @property
-    def _used(self) -> tuple[Output, bool]:
-        """The handle of what functions use that are traced, and whether that is a copy that the
-        worker has which runs them."""
+    def _copy(self) -> Any:
+        """What stands for it in the function that is traced: a copy that the worker has which runs
+        that. None: nothing does."""
         trace = self._graph._trace
-        copies = None if trace is None else trace.copies
-        copy = None if copies is None else copies.get(id(self))
-        return (self._handle, False) if copy is None else (copy.own, True)
+        return None if trace is None or trace.copies is None else trace.copies.get(id(self))
+
+    @property
+    def _used(self) -> Output:
+        """The handle of what the function uses that is traced."""
+        return self._handle if self._copy is None else self._copy.own
 
     def _stand_in(self) -> Variable:
         raise self._is_elsewhere("the function")
@@ -133,7 +136,7 @@ class ClusterVariable(Variable):
         graph = state.graph
         assert graph is not None
         self._graph_within(graph)
-        entered = [graph.enter(value) for value in (self._used[0], *inputs)]
+        entered = [graph.enter(value) for value in (self._used, *inputs)]
         with self._nodes_beside():
             return graph.add(op, entered, attrs, None)
 
@@ -142,7 +145,9 @@ class ClusterVariable(Variable):
         if state.graph is None or self._sketch_of(state.graph) is not None:
             return nullcontext()
         root = self._graph_within(state.graph)
-        return nullcontext() if self._used[1] else root.colocate_with(root.operation(self._handle))
+        if self._copy is not None:
+            return nullcontext()
+        return root.colocate_with(root.operation(self._handle))
 
     def _do(self, op: str, inputs: Sequence[Any], attrs: Any = None) -> Any:
         """A node as of _add(), or, outside of graphs, what it gives."""
@@ -188,7 +193,7 @@ class ClusterVariable(Variable):
         root = self._graph_within(graph)
         if graph is not root:
             return self._add("VariableRead", [], self._read_attrs())
-        handle = self._used[0]
+        handle = self._used
         known = root.trace.read_of(handle)
         if known is None:
             with root.init_scope():
@@ -339,7 +344,7 @@ class ClusterVariable(Variable):
             rate = rate.value()  # Read where that is.
         with self._nodes_beside():
             numbers = [as_float64(step), as_float64(rate)]
-        self._do(op, [*change, *numbers, *(slot._used[0] for slot in slots)], attrs)
+        self._do(op, [*change, *numbers, *(slot._used for slot in slots)], attrs)
 
     # --- Where others are made.
 
@@ -373,9 +378,20 @@ class ClusterVariable(Variable):
         )
 
 
+def check_trained(variables: Sequence[Any], consistency: str) -> None:
+    """InvalidArgumentError for one that is not on a parameter server: with this consistency only
+    those are trained."""
+    for variable in variables:
+        if not isinstance(variable, ClusterVariable) or variable._home is None:
+            raise errors.InvalidArgumentError(
+                f"variable '{variable.name}' is not on a parameter server; with consistency "
+                f"{consistency!r} only those are trained: make it in strategy.scope()"
+            )
+
+
 def _notes(body: Any) -> tuple[dict[int, Any], dict[int, Any]]:
     """Variables that a body uses as they were before it, and those that it changes."""
     return body.native.__dict__.setdefault("cluster_variables", ({}, {}))
 
 
-__all__ = ["ClusterVariable", "cache_variable_reads"]
+__all__ = ["ClusterVariable", "cache_variable_reads", "check_trained"]

@@ -3,6 +3,7 @@ what so many functions changed in them to those on parameter servers, and goes o
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,9 +15,8 @@ from .._native import Output
 from ..indexed_slices import IndexedSlices
 from ..ops.control import cond
 from ._cluster_graph import Trace
-from ._cluster_variable import ClusterVariable
+from ._cluster_variable import ClusterVariable, check_trained
 from ._per_worker import RemoteValue
-from ._per_worker_variable import PerWorkerVariable
 from ._plan import Plan, Plans
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .coordinator import ClusterCoordinator
 
 
-class _OfWorkers:
+class OfWorkers:
     """What each worker has, in variables of its own, and makes for itself when it is found.
 
     first: gives the value that they all begin with, in the function that makes them.
@@ -34,29 +34,26 @@ class _OfWorkers:
     def __init__(
         self, coordinator: ClusterCoordinator, first: Callable[[], Any], names: Sequence[str]
     ) -> None:
-        self.handles: list[Output] = []
+        self._handles: list[Output] = []
         graph = coordinator.strategy._graph
 
         def make() -> None:
             value = first()
             self._attrs = {"dtype": value.dtype, "shape": value.shape}
             for name in names:
-                self.handles.append(graph.add_variable(name, "", value.dtype, value.shape))
-                apply("VariableAssign", (graph.enter(self.handles[-1]), value))
+                self._handles.append(graph.add_variable(name, "", value.dtype, value.shape))
+                apply("VariableAssign", (graph.enter(self._handles[-1]), value))
 
         with state.collecting(None):
             self._made = coordinator.strategy._trace(make)
-        self._resource: int | None = None
+        self._graph = graph
 
-    def resource(self, coordinator: ClusterCoordinator) -> int:
-        """By which functions have it made before they run."""
-        if self._resource is None:
-            with coordinator._tells_worker():
-                make, drop = coordinator._number(self._made), coordinator._drop(self.handles)
-            self._resource = coordinator._native.create_resource(make, drop)
-        return self._resource
+    def use(self) -> None:
+        """The function that is traced uses it."""
+        self._graph.trace.of_workers[id(self)] = self
 
     def read(self, handle: Output) -> Any:
+        self.use()
         return apply("VariableRead", (_entered(handle),), self._attrs)
 
 
@@ -73,7 +70,7 @@ def _zero() -> Any:
     return convert(0, dtypes.int64)
 
 
-class _Copy(_OfWorkers):
+class _Copy(OfWorkers):
     """Of a variable. is_sent: what changes in it is added to the variable; else it is a slot, which
     stays with the worker."""
 
@@ -85,14 +82,14 @@ class _Copy(_OfWorkers):
         super().__init__(coordinator, variable._as_tensor, names)
         self.variable, self.is_sent = variable, is_sent
         #: Of the copy.
-        self.own = self.handles[0]
+        self.own = self._handles[0]
 
     def change(self) -> Any:
         """What it has become less what it began from."""
-        return self.read(self.own) - self.read(self.handles[1])
+        return self.read(self.own) - self.read(self._handles[1])
 
     def go_on_from(self, value: Any) -> None:
-        for handle in self.handles:
+        for handle in self._handles:
             _assign(handle, value)
 
     def give(self) -> None:
@@ -100,13 +97,13 @@ class _Copy(_OfWorkers):
         self.variable._add("VariableAssign", [self.read(self.own)])
 
 
-class _Group(_OfWorkers):
+class _Group(OfWorkers):
     """Copies that a function trains together, and how many it has made since they were sent."""
 
     def __init__(self, coordinator: ClusterCoordinator, copies: Sequence[_Copy]) -> None:
         super().__init__(coordinator, _zero, ["steps"])
         self.copies = copies
-        self._steps = self.handles[0]
+        self._steps = self._handles[0]
 
     def end(self, trace: Trace, made: int, window: int) -> None:
         """`made` more."""
@@ -157,12 +154,7 @@ class Copies:
     def contribute(self, optimizer: Optimizer, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Takes the place of an update by pairs (gradient, variable), in a function that is
         traced."""
-        for _, variable in pairs:
-            if not isinstance(variable, ClusterVariable) or isinstance(variable, PerWorkerVariable):
-                raise errors.InvalidArgumentError(
-                    f"variable '{variable.name}' is not on a parameter server; with consistency "
-                    f"'geo({self._window})' only those are trained: make it in strategy.scope()"
-                )
+        check_trained([variable for _, variable in pairs], f"geo({self._window})")
         trace = self._coordinator.strategy._graph.trace
         dense = [each for grad, each in pairs if not isinstance(grad, IndexedSlices)]
         if trace.copies is None:
@@ -191,9 +183,9 @@ class Copies:
         key = tuple(sorted(id(copy) for copy in copies))
         if key not in self._groups:
             self._groups[key] = _Group(self._coordinator, copies)
-        group = self._groups[key]
-        group.end(trace, max(trace.applied.values()), self._window)
-        trace.of_copies = [*copies, group]
+        for copy in copies:
+            copy.use()
+        self._groups[key].end(trace, max(trace.applied.values()), self._window)
 
     def _copy(self, variable: Any, is_sent: bool) -> _Copy:
         if id(variable) not in self._known:
@@ -202,13 +194,10 @@ class Copies:
 
     # --- Functions that run.
 
-    def resources_of(self, plan: Plan) -> list[int]:
-        """What a worker has made before it runs the plan."""
-        return [each.resource(self._coordinator) for each in plan.of_copies]
-
     def note(self, plan: Plan) -> None:
         """The plan is scheduled."""
-        self._is_unsent = self._is_unsent or bool(plan.of_copies)
+        if not self._is_unsent:
+            self._is_unsent = any(isinstance(each, _Group) for each in plan.of_workers)
 
     def flush(self, until: float | None) -> None:
         """Has workers send what they have not sent yet, those that are there: what others had
@@ -242,17 +231,18 @@ class Copies:
                         copy.give()
 
             sends, gives = (self._coordinator._plan_of_workers(each)[0] for each in (send, give))
-            sends.of_copies = gives.of_copies = [*self._known.values(), *groups]
             self._flushes = len(groups), sends, gives
         return self._flushes[1:]
 
     def _run_on(self, workers: Sequence[int], plan: Plan, until: float | None) -> list[int]:
         """The workers that have run a plan."""
         coordinator = self._coordinator
-        number, resources = coordinator._number(plan), self.resources_of(plan)
+        number = coordinator._number(plan)
+        resources = [coordinator._own_of(each) for each in plan.of_workers]
         asked = {}
         for worker in workers:
-            if (run := self._ask(worker, number, resources)) is not None:
+            with contextlib.suppress(errors.UnavailableError):  # It is not there.
+                run = coordinator._native.schedule_on(worker, number, [], resources, False)
                 asked[worker] = RemoteValue(run, plan)
         done = []
         for worker, value in asked.items():
@@ -265,11 +255,5 @@ class Copies:
                 pass  # It was lost meanwhile.
         return done
 
-    def _ask(self, worker: int, number: int, resources: Sequence[int]) -> Any:
-        try:
-            return self._coordinator._native.schedule_on(worker, number, [], resources, False)
-        except errors.UnavailableError:
-            return None
 
-
-__all__ = ["Copies"]
+__all__ = ["Copies", "OfWorkers"]

@@ -64,6 +64,7 @@ class PerWorkerVariable(ClusterVariable):
         check_shape(value.shape, shape)
         self._describe(name, value.dtype, value.shape, False, **options)
         self._handle = self._graph.add_variable(name, "", self.dtype, self.shape)
+        self._handles = [self._handle]
         apply("VariableAssign", (self._graph.enter(self._handle), value))
 
     # --- Where it is used.

@@ -81,10 +81,10 @@ class Plan:
     feeds: names of the values that are given, in the order of Plan.values().
     fetches: names of the values that come back, for Plan.pack().
     targets: names of the nodes that must run for what they do.
-    of_workers: variables that each worker has one of, and that the function uses.
+    of_workers: what the function uses that each worker has of its own: variables that are called
+        so (_per_worker_variable.py), and copies of others (_copies.py).
     steps, step: numbers of what ends the step that it contributes to, and the name of what is fed
         with the number of this; it is none of `feeds`.
-    of_copies: what a worker must have made that has copies of variables (_copies.py).
     specs: TensorSpecs of the arguments that are tensors, in the order of their leaves.
     """
 
@@ -103,7 +103,6 @@ class Plan:
         self._outside = [variable for variable, _ in trace.outside.values()]
         self.places += [place for _, place in trace.outside.values()]
         self.of_workers = list(trace.of_workers.values())
-        self.of_copies = trace.of_copies
         self.nodes = list(trace.targets)
         self.steps = list(trace.steps)
         self.step = None if trace.step is None else trace.step.name

@@ -17,7 +17,7 @@ from ..accumulators import (
 from ..function import TensorSpec
 from ..indexed_slices import IndexedSlices
 from ..ops.basic import cast
-from ._cluster_variable import ClusterVariable
+from ._cluster_variable import ClusterVariable, check_trained
 from ._plan import Call, Plan, Plans
 
 if TYPE_CHECKING:
@@ -129,12 +129,7 @@ class Steps:
                 "variables, and leave steps_per_execution=1"
             )
         graph.trace.contributed[id(optimizer)] = optimizer
-        for _, variable in pairs:
-            if not isinstance(variable, ClusterVariable):
-                raise errors.InvalidArgumentError(
-                    f"variable '{variable.name}' is not on a parameter server; with consistency "
-                    f"{self._consistency!r} only those are trained: make it in strategy.scope()"
-                )
+        check_trained([variable for _, variable in pairs], self._consistency)
         if self._hybrid:
             pairs = self._apply_rows(optimizer, pairs)
         step = graph.trace.step

@@ -28,7 +28,7 @@ from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
-from ._copies import Copies
+from ._copies import Copies, OfWorkers
 from ._moves import Mover, hear
 from ._per_worker import (
     MS,
@@ -141,8 +141,9 @@ class ClusterCoordinator:
         self._numbers: dict[int, tuple[Plan, int]] = {}
         self._quick: dict[Any, tuple[Plan, int, list[int]]] = {}
         self._index: Output | None = None
-        #: What each worker has of variables: by id(), with the number of the resource.
-        self._own: dict[int, tuple[PerWorkerVariable, int]] = {}
+        #: What functions use that each worker has of its own: by id(), with the number of the
+        #: resource.
+        self._own: dict[int, tuple[PerWorkerVariable | OfWorkers, int]] = {}
         config = strategy._session_config("/job:ps")
         config.compute_dtype = checked_compute_dtype(compute_dtype)
         ms = {
@@ -277,9 +278,7 @@ class ClusterCoordinator:
             if id(plan) not in self._numbers:
                 self._native.record_tracing(time.perf_counter_ns() - begin)
             number = self._number(plan)
-            if self._copies is not None:
-                resources += self._copies.resources_of(plan)
-        resources += [self._own_of(variable) for variable in plan.of_workers]
+        resources += [self._own_of(each) for each in plan.of_workers]
         return plan, number, resources, tensors
 
     def _plan(
@@ -399,13 +398,13 @@ class ClusterCoordinator:
         apply("VariableAssign", (graph.enter(handle), value))
         return PerWorkerTensor(handle, value)
 
-    def _own_of(self, variable: PerWorkerVariable) -> int:
-        """The resource that is a variable of workers."""
+    def _own_of(self, each: PerWorkerVariable | OfWorkers) -> int:
+        """The resource that each worker has as its own of this."""
         with self._strategy._lock:
-            if id(variable) not in self._own:
-                make, drop = self._number(variable._made), self._drop([variable._handle])
-                self._own[id(variable)] = variable, self._native.create_resource(make, drop)
-            return self._own[id(variable)][1]
+            if id(each) not in self._own:
+                make, drop = self._number(each._made), self._drop(each._handles)
+                self._own[id(each)] = each, self._native.create_resource(make, drop)
+            return self._own[id(each)][1]
 
     def _read_of_workers(self, variable: PerWorkerVariable) -> list[Tensor]:
         """The values of all workers' own."""

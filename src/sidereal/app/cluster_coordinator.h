@@ -170,8 +170,7 @@ class ClusterCoordinator {
     PsLife life;
   };
   /// A ps that workers have met since, and that has lost what it held, most often because it was
-  /// started again.
-  /// May be the same again until it is restored.
+  /// started again. May be the same again until it is restored.
   virtual std::optional<LostPs> next_lost_ps() = 0;
   /// A ps holds in this life what it held before: workers go on with it.
   virtual void ps_restored(const LostPs& ps) = 0;

@@ -215,11 +215,9 @@ void Coordinator::extend(const std::shared_ptr<Connection>& connection) {
   const steady_clock::time_point begin = steady_clock::now();
   Status extended = extend_to(known, overrides_version, session.get());
   // It may be attached to a ps from now on that it was not attached to before.
-  auto devices = session->list_devices();
+  if (extended.ok()) extended = check_devices(session.get());
   timings_->record_since(Timing::kServerDefUpdate, begin);
   const std::lock_guard lock(mutex_);
-  if (extended.ok()) extended = devices.status();
-  if (extended.ok()) extended = check_ps(*devices);
   connection->is_extending = false;
   if (workers_[static_cast<size_t>(connection->worker)] != connection) return;
   if (!extended.ok()) {
