@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,8 @@
 #include "bindings.h"
 #include "errors.h"
 #include "sidereal/autodiff/autodiff.h"
+#include "sidereal/ir/colocation.h"
+#include "sidereal/ir/redirect.h"
 #include "sidereal/ir/text.h"
 #include "sidereal/passes/feeds.h"
 #include "sidereal/passes/pipeline.h"
@@ -303,6 +307,17 @@ std::vector<Symbol> outputs_at(const BuildingPtr& self, int32_t number) {
   return out;
 }
 
+std::shared_ptr<Trace> redirected(Engine& engine, const BuildingPtr& graph,
+                                  const std::vector<int32_t>& nodes,
+                                  const std::map<int32_t, int32_t>& handles,
+                                  const std::string& device) {
+  ir::Redirect redirect{.device = device};
+  for (const int32_t node : nodes) redirect.nodes.emplace_back(node);
+  for (const auto& [from, to] : handles) redirect.handles[ir::NodeId(from)] = ir::NodeId(to);
+  const ir::Graph& whole = graph->builder().graph();
+  return std::make_shared<Trace>(engine, false, value_of(ir::redirected(whole, redirect)));
+}
+
 /// Nodes by their numbers.
 void bind_nodes(nb::class_<Building>& c) {
   c.def(
@@ -326,8 +341,10 @@ void bind_nodes(nb::class_<Building>& c) {
           "set_colocation",
           [](const BuildingPtr& self, int32_t number, const std::vector<std::string>& names) {
             std::vector<std::string> groups;
-            for (const std::string& name : names) groups.push_back("loc:@" + name);
-            node_at(self, number).attrs["_class"] = std::move(groups);
+            for (const std::string& name : names) {
+              groups.push_back(std::string(ir::kColocatedWith) + name);
+            }
+            node_at(self, number).attrs[std::string(ir::kColocation)] = std::move(groups);
           },
           "node"_a, "names"_a, "Says with which nodes, by name, a node is to run.")
       .def(
@@ -432,7 +449,11 @@ void bind_trace(nb::module_& m) {
       .def("__len__", [](const BuildingPtr& self) { return self->builder().graph().size(); });
   nb::class_<Trace, Building>(m, "Graph", nb::dynamic_attr(),
                               "A graph that functions are traced into.")
-      .def(nb::init<Engine&, bool>(), nb::keep_alive<1, 2>(), "engine"_a, "ordered"_a = false);
+      .def(nb::init<Engine&, bool>(), nb::keep_alive<1, 2>(), "engine"_a, "ordered"_a = false)
+      .def_static("redirected", &redirected, nb::keep_alive<0, 1>(), "engine"_a, "graph"_a,
+                  "nodes"_a, "handles"_a, "device"_a,
+                  "A copy of a graph in which these nodes use other variables, by the nodes of "
+                  "their handles, and run on the device where they were beside one of these.");
   bind_output(m);
   bind_function(m);
 }

@@ -148,6 +148,14 @@ class Graph(GraphBase):
     """A graph that functions are traced into."""
 
     def __init__(self, engine: Engine, ordered: bool = False) -> None: ...
+    @staticmethod
+    def redirected(
+        engine: Engine,
+        graph: GraphBase,
+        nodes: Sequence[int],
+        handles: Mapping[int, int],
+        device: str,
+    ) -> Graph: ...
 
 class Output:
     """A value of a graph under construction. Operators are those of Tensor."""

@@ -1,6 +1,6 @@
-"""A worker of tests, and with it a server: monitored_trainer.py PROTOCOL FOLDER. Worker 1 is the
-chief. It prints the steps that it sees, and that it came back after a failure; it ends when the
-folder has a file `stop`."""
+"""A worker of tests, and with it a server: monitored_trainer.py PROTOCOL FOLDER CONSISTENCY.
+Worker 1 is the chief. It prints the steps that it sees, and that it came back after a failure; it
+ends when the folder has a file `stop`."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import sidereal as sr
 import sidereal.v1 as tf
 
-protocol, folder = sys.argv[1:]
+protocol, folder, consistency = sys.argv[1:]
 resolver = sr.distribute.cluster_resolver.TFConfigClusterResolver()
 index = resolver.task_id
 server = tf.train.Server(resolver.cluster_spec(), "worker", index, protocol=protocol)
@@ -37,6 +37,7 @@ class Tells(tf.train.SessionRunHook):
 with tf.train.MonitoredTrainingSession(
     server.target, is_chief=index == 1, checkpoint_dir=folder, save_checkpoint_steps=20,
     log_step_count_steps=0, save_summaries_steps=0, recovery_wait_secs=0.2, hooks=[Tells()],
+    consistency=consistency,
 ) as session:  # fmt: skip
     now = session.run(step)
     print(f"began at {now}", flush=True)

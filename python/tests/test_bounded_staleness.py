@@ -187,7 +187,6 @@ def test_one_that_is_started_again_has_its_place(servers: list[Any]) -> None:
     ("sync", "SyncReplicasOptimizer"),
     ("sync(2 of 3)", "SyncReplicasOptimizer"),
     ("hybrid", r"SyncReplicasOptimizer\(optimizer, workers, hybrid=True\)"),
-    ("geo(4)", "is for sidereal.Model.fit"),
 ])  # fmt: skip
 def test_what_sessions_cannot_be_is_refused(consistency: str, said: str) -> None:
     with tf.Graph().as_default():

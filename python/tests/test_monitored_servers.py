@@ -43,6 +43,7 @@ class Cluster:
         ports = addresses(5)
         self.jobs = {"ps": ports[:2], "worker": ports[2:]}
         self.protocol = protocol
+        self.consistency = "async"
         self._processes = processes
         self.ps = [self.serve("ps", task) for task in range(2)]
         self.serve("worker", 0)
@@ -59,7 +60,8 @@ class Cluster:
 
     def trainer(self, task: int, folder: Path) -> subprocess.Popen[str]:
         """A worker that trains until there is a file `stop` in the folder."""
-        return self._processes.script(self.jobs, "worker", task, TRAINER, self.protocol, folder)
+        options = (self.protocol, folder, self.consistency)
+        return self._processes.script(self.jobs, "worker", task, TRAINER, *options)
 
 
 def model(worker: int = 0) -> tuple[Any, Any, Any]:
@@ -256,9 +258,11 @@ def line_of(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     raise AssertionError("".join(seen))
 
 
+@pytest.mark.parametrize("consistency", ["async", "geo(8)"])
 def test_workers_and_the_chief_may_be_killed(
-    cluster: Cluster, processes: Processes, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, consistency: str
 ) -> None:
+    cluster.consistency = consistency
     chief = cluster.trainer(1, tmp_path)
     line_of(chief, r"step \d+$")
     doomed = cluster.trainer(2, tmp_path)

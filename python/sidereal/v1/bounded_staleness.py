@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from .. import _native, errors
+from .. import errors
 from .._dispatch import convert
 from .._resources import Resource, done
 from .._run_metadata import RunOptions
@@ -129,25 +129,3 @@ class BoundedStalenessHook(SessionRunHook):
 
     def _run(self, session: Any, what: Any, options: RunOptions | None = None) -> Any:
         return session.run(what, {self._replica: self._number}, options)
-
-
-def hooks_of(consistency: str, worker: str) -> list[SessionRunHook]:
-    """What a MonitoredTrainingSession of that consistency, and that name among workers, runs with.
-    ValueError for what it cannot be, with what to do."""
-    read = _native.parse_consistency(consistency)
-    kind = read.text.partition("(")[0]
-    if kind == "async":
-        return []
-    if kind == "bounded" and not read.is_in_step:
-        return [BoundedStalenessHook(read.bound, worker)]
-    if read.is_in_step:
-        what = ", hybrid=True" if kind == "hybrid" else ""
-        raise ValueError(
-            f"consistency is {consistency!r}: sessions train in step with an optimizer in a "
-            f"tf.train.SyncReplicasOptimizer(optimizer, workers{what}) and its "
-            "make_session_run_hook()"
-        )
-    raise ValueError(
-        f"consistency is {consistency!r}, which is for sidereal.Model.fit(); sessions have 'async' "
-        "and 'bounded(s)', and SyncReplicasOptimizer"
-    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._native import GraphBase
 from ..device_spec import DeviceSpec
 from ..function import checked_compute_dtype
 from ..security import SecurityOptions
@@ -108,6 +109,8 @@ class ConfigProto:
     #: Where variables are that have moved, by device, and tasks in the places of others. Of
     #: sessions of a strategy, which says it.
     _overrides: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    #: What makes of a graph that which servers run. Of sessions with copies of variables.
+    _redirected: Callable[[GraphBase], GraphBase] | None = None
 
     def __init__(
         self,

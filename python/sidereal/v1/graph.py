@@ -92,6 +92,8 @@ class Graph(_Graph):
         self._collections: dict[Any, list[Any]] = {}
         #: Variables by the numbers of the nodes that make their handles.
         self.variables_by_handle: dict[int, Any] = {}
+        #: What optimizers have added: training.Update.
+        self.updates: list[Any] = []
         #: What get_variable() and variable_scope() know.
         self.variable_store: Any = None
 

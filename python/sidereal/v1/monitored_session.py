@@ -19,11 +19,12 @@ from typing import Any
 
 from .. import errors
 from .._run_metadata import RunMetadata, RunOptions
-from . import bounded_staleness
 from .basic_session_run_hooks import StepCounterHook, SummarySaverHook
 from .checkpoint_saver_hook import CheckpointSaverHook
 from .config import ConfigProto
+from .consistency import geo_of, hooks_of
 from .coordinator import Coordinator, start_queue_runners
+from .geo import GeoListener
 from .graph import GraphKeys, get_collection, get_default_graph
 from .scaffold import Scaffold
 from .session import Session
@@ -520,10 +521,15 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     on_ps_loss: "restore": after the loss of a parameter server the chief restores what that has
         lost and nothing else, and says what is lost; see ChiefSessionCreator.
     consistency: "bounded(3)": a worker is at most 4 runs ahead of the slowest, and misses what the
-        latest 3 of others have changed at most; see BoundedStalenessHook. All workers say the same.
-        worker: the name of this one, which no other has; `master`, its own server, if absent.
+        latest 3 of others have changed at most; see BoundedStalenessHook. "geo(8)": a worker trains
+        copies of dense variables, and adds what 8 runs changed in them to those on parameter
+        servers; see GeoHook. All workers say the same.
+    worker: with "bounded(s)" the name of this one, which no other has; `master`, its own server, if
+        absent.
     """
-    hooks = [*bounded_staleness.hooks_of(consistency, worker or master or "worker"), *(hooks or [])]
+    hooks = [*hooks_of(consistency, worker or master or "worker"), *(hooks or [])]
+    geo, config = geo_of(consistency, master, is_chief, config)
+    first = [] if geo is None else [geo]
     summaries = _steps_and_secs(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or Scaffold()
@@ -531,7 +537,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         creator = WorkerSessionCreator(
             scaffold, master, config, max_wait_secs, recovery_wait_secs=recovery_wait_secs
         )
-        return MonitoredSession(creator, hooks, stop_grace_period_secs)
+        return MonitoredSession(creator, [*first, *hooks], stop_grace_period_secs)
     every = list(chief_only_hooks or [])
     if save_incremental_checkpoint_secs is not None:
         if checkpoints == (None, None):
@@ -565,7 +571,11 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         )  # fmt: skip
         chief._last_step = lambda: saver_hook.last_step
         every.append(saver_hook)
-    return MonitoredSession(chief, [*every, *hooks], stop_grace_period_secs)
+    every += hooks
+    for hook in every:
+        if geo is not None and isinstance(hook, CheckpointSaverHook):
+            hook._listeners.append(GeoListener(geo))
+    return MonitoredSession(chief, [*first, *every], stop_grace_period_secs)
 
 
 def _steps_and_secs(steps: Any, secs: Any, default: tuple[Any, Any]) -> tuple[Any, Any]:

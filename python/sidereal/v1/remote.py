@@ -46,17 +46,22 @@ class RemoteRunner:
                 first = _native.Graph(ENGINE) if graph.changing else graph.native
                 self._version = len(first)
                 self._session = _native.RemoteSession.create(
-                    self._target, first, session_options(config), _security(config)
+                    self._target, self._defined(first), session_options(config), _security(config)
                 )
         with graph.changing or contextlib.nullcontext(), self._lock:
             self._check_open()
             version = graph.version
             if version != self._version:
-                self._session.extend(graph.native)
+                self._session.extend(self._defined(graph.native))
             self._version = version
             if config.log_device_placement:
                 print(self._session.take_placement(), end="", file=sys.stderr)
             return self._session
+
+    def _defined(self, graph: _native.GraphBase) -> _native.GraphBase:
+        """As servers get it."""
+        redirected = self._config._redirected
+        return graph if redirected is None or len(graph) == 0 else redirected(graph)
 
     def place(self, overrides: tuple[dict[str, str], dict[str, str]]) -> None:
         """Variables have moved: those of sessions to come, and of the one there is, are where the
@@ -66,7 +71,7 @@ class RemoteRunner:
         with graph.changing or contextlib.nullcontext(), self._lock:
             self._config._overrides = overrides
             if self._session is not None:
-                self._session.place(graph.native, overrides)
+                self._session.place(self._defined(graph.native), overrides)
                 self._version = graph.version
 
     def _check_open(self) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
@@ -268,7 +269,9 @@ def _connecting_within(config: ConfigProto | None, seconds: float) -> ConfigProt
         return config
     given = ConfigProto() if config is None else config
     limit = max(1, min(given.connect_timeout_in_ms, int(seconds * 1000)))
-    return ConfigProto(**vars(given) | {"connect_timeout_in_ms": limit})
+    limited = copy.copy(given)
+    limited.connect_timeout_in_ms = limit
+    return limited
 
 
 def _close_quietly(session: Session) -> None:

@@ -73,12 +73,31 @@ def _sum(terms: list[Any]) -> Any:
 
 
 @dataclass
+class Update:
+    """What an optimizer has added to a graph for a variable."""
+
+    #: The variable, its slots, and the counter of its updates, where there is one.
+    variables: list[Variable]
+    step: Variable | None
+    is_of_rows: bool
+    #: What runs it.
+    op: Operation
+
+    @property
+    def variable(self) -> Variable:
+        """That it updates."""
+        return self.variables[0]
+
+
+@dataclass
 class _Change:
     """An update of a variable that is being added to a graph."""
 
     grad: Any
     #: The variable and its slots.
     kept: list[Variable]
+    #: Counts its updates, if the rule needs their number.
+    counter: Variable | None
     #: What those are, where they are of 16 bits: these are not updated in place.
     old: list[Any] | None
     step: Any
@@ -87,6 +106,11 @@ class _Change:
     scope: str
     #: The norms of what the variable is a part of, if anything.
     norms: list[Any] = field(default_factory=list)
+
+    def made(self, op: Operation) -> Update:
+        """It was added."""
+        variables = self.kept if self.counter is None else [*self.kept, self.counter]
+        return Update(variables, self.counter, isinstance(self.grad, IndexedSlices), op)
 
     @contextmanager
     def in_scope(self) -> Iterator[Graph]:
@@ -168,6 +192,8 @@ class Optimizer:
             changes = [self._change(*pair) for pair in self.rule._clipped(reached)]
             self._add_norms_of_whole(changes)
             updates = [self._update(change) for change in changes]
+            for change, update in zip(changes, updates):
+                graph.updates.append(change.made(graph._operation(update)))
             if global_step is None:
                 return group(*updates, name=scope)
             with graph.control_dependencies([group(*updates, name="update")]):
@@ -242,7 +268,7 @@ class Optimizer:
             kept = [variable, *slots.values()]
             in_place = variable.dtype in (float32, float64)
             old = None if in_place else [one.read_value() for one in kept]
-            return _Change(grad, kept, old, step, self._rate(step), scope)
+            return _Change(grad, kept, counter, old, step, self._rate(step), scope)
 
     def _add_norms_of_whole(self, changes: Sequence[_Change]) -> None:
         """Gives dense changes of the parts of one variable the norms of all these, where the rule

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/ir/colocation.h"
 #include "sidereal/ir/control_ops.h"
 #include "sidereal/ir/function.h"
 
@@ -302,21 +303,21 @@ class Placer {
   Status join_classes() {
     parent_.resize(graph_.size());
     std::iota(parent_.begin(), parent_.end(), size_t{0});
-    constexpr std::string_view kPrefix = "loc:@";
     std::map<std::string, NodeId, std::less<>> first;
     for (const Node& node : graph_.nodes()) {
-      const auto attr = node.attrs.find("_class");
+      const auto attr = node.attrs.find(ir::kColocation);
       if (attr == node.attrs.end()) continue;
       const auto* classes = std::get_if<std::vector<std::string>>(&attr->second);
       if (classes == nullptr) {
         return invalid_argument(
-            "node '{}' ({}): the attribute '_class' is of type {}; it must be "
-            "strings such as \"loc:@name\"",
-            node.name, node.op, ir::attr_type_name(attr->second));
+            "node '{}' ({}): the attribute '{}' is of type {}; it must be strings such as "
+            "\"{}name\"",
+            node.name, node.op, ir::kColocation, ir::attr_type_name(attr->second),
+            ir::kColocatedWith);
       }
       for (const std::string& one : *classes) {
-        if (!one.starts_with(kPrefix)) continue;
-        const std::string name = one.substr(kPrefix.size());
+        if (!one.starts_with(ir::kColocatedWith)) continue;
+        const std::string name = one.substr(ir::kColocatedWith.size());
         const Node* named = graph_.find(name);
         const auto known = first.try_emplace(name, named == nullptr ? node.id : named->id).first;
         join(known->second, node.id);
