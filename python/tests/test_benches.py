@@ -31,13 +31,17 @@ def rows_of(
         "".join(f"<!-- figures:{one}:begin -->\n<!-- figures:{one}:end -->\n" for one in marked)
     )
     command = [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick", *arguments]
-    subprocess.run(
+    ended = subprocess.run(
         [*command, "--json", str(found), "--write", str(page)],
         env=os.environ | {"SIDEREAL_BIN_DIR": str(PROGRAM.parent)},
-        check=True,
+        check=False,
         timeout=PATIENCE_S,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
+    said = "\n".join(ended.stdout.splitlines()[-20:])
+    assert ended.returncode == 0, f"bench {name} ended with {ended.returncode}:\n{said}"
     assert page.read_text().count("| --- |") >= len(marked)
     plot = tmp_path / f"{name}.svg"
     assert plot.read_text().startswith("<svg") if has_plot else not plot.exists()

@@ -4,6 +4,7 @@ of them twice than fit() says."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -70,11 +71,12 @@ def test_each_row_is_trained_and_few_of_them_twice(
     assert counts.min() >= epochs
     assert 0 <= counts.sum() - ROWS * epochs <= result.rows_twice_max
     told = capfd.readouterr().err
-    for number, name in enumerate(names):
+    for name in names:
         task = name.replace("worker ", "/job:worker/replica:0/task:")
-        left = 2 - number
-        assert f"{task} was lost (" in told
-        assert f"{left} worker{'s go' if left > 1 else ' goes'} on with what is left" in told
+        # Two may be lost at once.
+        assert re.search(rf"{task}\b.* (was|were) lost \(", told), told
+    goes_on = "1 worker goes on" if len(names) == 2 else "2 workers go on"
+    assert f"{goes_on} with what is left" in told
     cluster.check_alive()
 
 
