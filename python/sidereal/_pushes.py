@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from . import _tensorboard, errors
+from ._looking import look_after
 from ._lost import LostPushes
 from ._native import CheckpointReader, StatusClient
 from .security import SecurityOptions
@@ -95,13 +95,7 @@ class UnsavedPushes:
         self._has_gone = False
         self._looks = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=_ask_on, args=(weakref.ref(self), self._ended), daemon=True, name="unsaved"
-        )
-        self._thread.start()
-        # At the exit of the program too: a thread that comes back from a call of the engine when
-        # there is no interpreter any more ends the process.
-        weakref.finalize(self, _end, self._ended, self._thread)
+        look_after(self, UnsavedPushes.look, _PERIOD_S, "unsaved", self._ended)
 
     def close(self) -> None:
         """Asks no more."""
@@ -236,23 +230,6 @@ def _sum_of(lives: Iterable[LostPushes]) -> LostPushes:
         for table, of in life.rows_of.items():
             rows_of[table] = rows_of.get(table, 0) + of
     return LostPushes(pushes, rows, rows_of, is_exact)
-
-
-def _end(ended: threading.Event, thread: threading.Thread) -> None:
-    ended.set()
-    if thread is not threading.current_thread():
-        thread.join()  # What it asks has a deadline.
-
-
-def _ask_on(unsaved: weakref.ref[UnsavedPushes], ended: threading.Event) -> None:
-    while True:
-        one = unsaved()
-        if one is None:
-            return
-        one.look()
-        del one
-        if ended.wait(_PERIOD_S):
-            return
 
 
 # --- How old what steps compute with is.

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import re
+import subprocess
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +82,82 @@ def test_its_threads_end_with_the_last_reference(strategy: ParameterServerStrate
     # What it fetched is still there.
     assert value.fetch() == 1
     assert ClusterCoordinator(strategy).schedule(step).fetch(PATIENCE_S) == 1
+
+
+def test_it_ends_with_the_functions_that_refer_to_it() -> None:
+    servers = Servers(1, 1)
+
+    class Job:
+        def __init__(self) -> None:
+            self.coordinator = ClusterCoordinator(strategy_of(servers.cluster))
+            self.count = variable(self.coordinator, 0.0)
+
+            @sr.function
+            def step() -> None:
+                self.count.assign_add(1.0)
+
+            self.step = step
+
+        def run(self) -> None:
+            self.coordinator.schedule(self.step)
+            self.coordinator.join(PATIENCE_S)
+
+    job = Job()
+    job.run()
+    seen = weakref.ref(job.coordinator), weakref.ref(job.coordinator.strategy)
+    looking = [end.peek()[2][1] for end in job.coordinator._looking]
+    assert looking and all(thread.is_alive() for thread in looking)
+    del job
+    gc.collect()
+    assert [one() for one in seen] == [None, None]
+    assert not any(thread.is_alive() for thread in looking)
+    servers.stop()
+
+
+def test_a_program_ends_while_its_coordinator_looks_for_servers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import atexit, json, sys, threading
+
+@atexit.register  # First, so that it is called last.
+def tell():
+    main = threading.main_thread()
+    print([thread.name for thread in threading.enumerate() if thread is not main])
+
+import sidereal as sr
+from sidereal.distribute.cluster_resolver import SimpleClusterResolver
+
+cluster = json.loads(sys.argv[1])
+strategy = sr.distribute.ParameterServerStrategy(
+    SimpleClusterResolver(sr.train.ClusterSpec(cluster)))
+coordinator = sr.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    count = sr.Variable(0.0)
+
+@sr.function
+def step():
+    count.assign_add(1.0)
+
+coordinator.schedule(step)
+coordinator.join()
+print("trained", flush=True)
+sys.stdin.readline()
+"""
+    )
+    servers = Servers(1, 2)
+    child = subprocess.Popen(
+        [sys.executable, program, json.dumps(servers.cluster)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "trained\n", child.communicate()[1]
+        servers.stop()
+        said, errors_said = child.communicate("go on\n", timeout=PATIENCE_S)
+    finally:
+        child.kill()
+    assert (child.returncode, said) == (0, "[]\n"), errors_said
 
 
 # --- schedule() and RemoteValue.

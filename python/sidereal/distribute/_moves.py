@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("sidereal")
 
 #: How often commands are looked for.
-_LOOK_S = 0.1
+LOOK_S = 0.1
 #: How long it takes to be tried again to be heard of, at first and at most.
 _AGAIN_S, _AGAIN_MAX_S = 1.0, 60.0
 #: How often it is looked whether all is copied.
@@ -439,10 +439,3 @@ class Mover:
 def _name_of(variable: ClusterVariable) -> str:
     """As tasks know it."""
     return variable._handle.node_name
-
-
-def hear(mover: Mover, ended: threading.Event) -> None:
-    """Carries out what comes, until the coordinator has ended."""
-    while not ended.wait(_LOOK_S):
-        mover.look()
-    mover.end()

@@ -4,10 +4,8 @@ on."""
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _events, _native, errors, v1
@@ -26,7 +24,7 @@ _LOST = (errors.AbortedError, errors.CancelledError, errors.UnavailableError)
 #: Sessions that are made, and servers that are restored, before it is given up.
 _TRIES = 10
 #: How often a thread looks whether workers have met a server that has lost its variables.
-_LOOK_S = 0.1
+LOOK_S = 0.1
 
 
 class RecoveringSession:
@@ -98,6 +96,12 @@ class Recovery:
     def coordinate(self, native: _native.ClusterCoordinator) -> None:
         """Says whose workers wait for what is restored."""
         self._native = native
+
+    def look_for_lost(self) -> None:
+        """Restores what workers have met, if anything."""
+        lost = None if self._native is None else self._native.next_lost_ps()
+        if lost is not None:
+            self.look(lost)
 
     def end(self) -> None:
         """Restores nothing any more: losses are raised."""
@@ -276,17 +280,3 @@ class Recovery:
                 "all variables to the Checkpoint"
             )
         return others
-
-
-def watch(
-    coordinator: weakref.ref[Any], ended: threading.Event, recovery_of: Callable[[Any], Recovery]
-) -> None:
-    """Restores what is lost, as long as somebody has the coordinator."""
-    while not ended.wait(_LOOK_S):
-        watched = coordinator()
-        if watched is None:
-            return
-        lost = watched._native.next_lost_ps()
-        if lost is not None:
-            recovery_of(watched).look(lost)
-        del watched

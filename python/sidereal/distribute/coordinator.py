@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import os
@@ -19,6 +20,7 @@ from .. import _native, errors, nest
 from .._datasets import Dataset
 from .._dispatch import apply, convert, state
 from .._iterators import GraphIterator
+from .._looking import look_after
 from .._lost import RestoredTask
 from .._native import Output, Tensor
 from .._pipelines import leaving_open
@@ -28,8 +30,9 @@ from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
 from ..variable import variable_creator_scope
+from . import _moves, _recovery
 from ._copies import Copies, OfWorkers
-from ._moves import Mover, hear
+from ._moves import Mover
 from ._per_worker import (
     MS,
     PerWorkerDataset,
@@ -44,7 +47,7 @@ from ._per_worker import (
 )
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Plan
-from ._recovery import Recovery, watch
+from ._recovery import Recovery
 from ._steps import Steps
 from .parameter_server_strategy import DistributedDataset, ParameterServerStrategy
 
@@ -59,6 +62,16 @@ _QUEUE_MAX = 256 * 1024
 _WINDOW_S = 600.0
 #: Missing workers are named so often.
 _REPORT_S = 60.0
+
+_open: weakref.WeakSet[ClusterCoordinator] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Ends threads while there is a Python that they may call, and an engine."""
+    for coordinator in list(_open):
+        coordinator._end()
+
 
 
 class ClusterCoordinator:
@@ -193,17 +206,38 @@ class ClusterCoordinator:
         self._wrapped: dict[int, tuple[ConcreteFunction, Function]] = {}
         if self._recovery is not None:
             self._recovery.coordinate(self._native)
-            threading.Thread(
-                target=watch, name="recovery", daemon=True,
-                args=(weakref.ref(self), self._ended, lambda coordinator: coordinator._recovery),
-            ).start()  # fmt: skip
         self._mover = Mover(strategy, self._native, self._ended, self._recovery)
-        arguments = (self._mover, self._ended)
-        threading.Thread(target=hear, args=arguments, name="moves", daemon=True).start()
+        self._look_after(strategy)
+
+    def _look_after(self, strategy: ParameterServerStrategy) -> None:
+        """What threads do beside the program, until nobody has the coordinator, or the program
+        ends."""
+        looks: dict[str, tuple[Callable[[ClusterCoordinator], None], float]] = {
+            "moves": (_move, _moves.LOOK_S)
+        }
+        if self._recovery is not None:
+            looks["recovery"] = (_restore, _recovery.LOOK_S)
         patience = _from_environment("TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT", -1)
         if patience > 0:
-            watched = (weakref.ref(self), self._ended, patience)
-            threading.Thread(target=_watch, args=watched, name="watch dog", daemon=True).start()
+            looks["watch dog"] = (_WatchDog(patience).look, patience / 4)
+        self._looking = [
+            look_after(self, look, every_s, name, self._ended)
+            for name, (look, every_s) in looks.items()
+        ]
+        _open.add(self)
+
+    def _end(self) -> None:
+        with contextlib.suppress(Exception):
+            self._ended.set()
+            for end in self._looking:
+                end()
+            self._mover.end()
+            if self._recovery is not None:
+                self._recovery.end()
+            self._native.close()
+
+    def __del__(self) -> None:
+        self._end()
 
     @property
     def strategy(self) -> ParameterServerStrategy:
@@ -560,38 +594,40 @@ class ClusterCoordinator:
         self._numbers[id(plan)] = (plan, number)
         return number
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self._ended.set()
-            if self._recovery is not None:
-                self._recovery.end()
-            self._native.close()
-
 
 ParameterServerStrategy._coordinator_type = ClusterCoordinator
 
 
-def _watch(
-    coordinator: weakref.ref[ClusterCoordinator], ended: threading.Event, patience: float
-) -> None:
-    """Writes what all threads do when functions are under way and none ends."""
-    before, since = -1, time.monotonic()
-    while not ended.wait(patience / 4):
-        watched = coordinator()
-        if watched is None:
-            return
-        now = watched.metrics()
-        del watched
-        if now["closure_execution"]["count"] != before or not now["queued"] + now["in_flight"]:
-            before, since = now["closure_execution"]["count"], time.monotonic()
-        elif time.monotonic() - since >= patience:
+def _restore(coordinator: ClusterCoordinator) -> None:
+    assert coordinator._recovery is not None
+    coordinator._recovery.look_for_lost()
+
+
+def _move(coordinator: ClusterCoordinator) -> None:
+    coordinator._mover.look()
+
+
+class _WatchDog:
+    """Writes what all threads do when functions are under way and none ends for so many seconds."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._before, self._since = -1, time.monotonic()
+
+    def look(self, coordinator: ClusterCoordinator) -> None:
+        now = coordinator.metrics()
+        ended = now["closure_execution"]["count"]
+        if ended != self._before or not now["queued"] + now["in_flight"]:
+            self._before, self._since = ended, time.monotonic()
+        elif time.monotonic() - self._since >= self._patience_s:
             print(
-                f"no function of the coordinator has ended for {patience:g} s: {now['queued']} are "
-                f"queued, {now['in_flight']} run on {now['workers_found']} workers; the stacks:",
+                f"no function of the coordinator has ended for {self._patience_s:g} s: "
+                f"{now['queued']} are queued, {now['in_flight']} run on {now['workers_found']} "
+                "workers; the stacks:",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
             faulthandler.dump_traceback(2)  # Standard error, whatever Python calls so.
-            since = time.monotonic()
+            self._since = time.monotonic()
 
 
 def _calling(function: ConcreteFunction) -> Callable[..., Any]:
