@@ -73,7 +73,7 @@ class Redirecting {
       first_.push_back(to);
     }
     std::ranges::sort(first_);
-    first_.erase(std::ranges::unique(first_).begin(), first_.end());
+    first_.erase(std::unique(first_.begin(), first_.end()), first_.end());
     return {};
   }
 
