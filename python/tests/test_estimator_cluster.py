@@ -137,12 +137,15 @@ def train(estimator: Any, steps: int, **options: Any) -> Any:
     )
 
 
+@pytest.mark.usefixtures("chief")
+@pytest.mark.parametrize("consistency", ["async", "bounded(1)", "geo(8)"])
 def test_a_chief_trains_on_ps_tasks(
-    chief: dict[str, Any], protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    protocol: str, consistency: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was trained in parts on two tasks is evaluated and served as a whole in this process,
     and training goes on from it."""
-    model = est.Estimator(line_fn, config=config_of(tmp_path, protocol))
+    config = config_of(tmp_path, protocol, consistency=consistency)
+    model = est.Estimator(line_fn, config=config)
     assert train(model, 100) is None
     assert model.get_variable_value("global_step") == 100
     name = "words/input_layer/word_embedding/embedding_weights"

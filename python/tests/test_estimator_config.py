@@ -134,6 +134,8 @@ def test_what_is_no_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"device_fn": "/job:ps"}, "must be callable"),
         ({"train_distribute": object()}, "take no strategy"),
         ({"session_creation_timeout_secs": 0}, "should be > 0"),
+        ({"consistency": "geo(0)"}, "geo"),
+        ({"consistency": "sync"}, "SyncReplicasOptimizer"),
     ],
 )
 def test_wrong_arguments_of_a_config(options: dict[str, Any], said: str) -> None:

@@ -266,7 +266,7 @@ class Estimator:
                 save_summaries_steps=steps, save_summaries_secs=None, config=self._session_config,
                 log_step_count_steps=config.log_step_count_steps,
                 max_wait_secs=config.session_creation_timeout_secs,
-                save_graph_def=config.checkpoint_save_graph_def,
+                save_graph_def=config.checkpoint_save_graph_def, consistency=config.consistency,
             ) as session:  # fmt: skip
                 while not session.should_stop():
                     session.run(spec.train_op)

@@ -11,6 +11,7 @@ from typing import Any
 from .. import _native
 from ..cluster_spec import ClusterSpec
 from ..v1.config import ConfigProto
+from ..v1.consistency import hooks_of
 
 
 class TaskType:
@@ -34,7 +35,7 @@ _REPLACEABLE = (
     "model_dir", "tf_random_seed", "save_summary_steps", "save_checkpoints_steps",
     "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
     "keep_checkpoint_every_n_hours", "log_step_count_steps", "device_fn", "protocol",
-    "session_creation_timeout_secs", "checkpoint_save_graph_def",
+    "session_creation_timeout_secs", "checkpoint_save_graph_def", "consistency",
 )  # fmt: skip
 
 
@@ -62,6 +63,8 @@ class RunConfig:
         "star_server_lite"; TF_CONFIG may say it as "rpc_layer".
     session_creation_timeout_secs: how long a worker waits for the chief to initialise the model.
     checkpoint_save_graph_def: whether the graph is written beside checkpoints.
+    consistency: "async", "bounded(s)" or "geo(k)": what steps of a worker see of those of others;
+        see sidereal.v1.train.MonitoredTrainingSession. All tasks say the same.
     """
 
     _model_dir: str | None
@@ -77,6 +80,7 @@ class RunConfig:
     _protocol: str | None
     _session_creation_timeout_secs: float
     _checkpoint_save_graph_def: bool
+    _consistency: str
 
     def __init__(
         self,
@@ -97,6 +101,8 @@ class RunConfig:
         experimental_max_worker_delay_secs: int | None = None,
         session_creation_timeout_secs: float = 7200,
         checkpoint_save_graph_def: bool = True,
+        *,
+        consistency: str = "async",
     ) -> None:
         for what, given in (
             ("train_distribute", train_distribute), ("eval_distribute", eval_distribute),
@@ -140,6 +146,7 @@ class RunConfig:
             protocol=_native.agree_on_protocol(protocol or "", layer, "TF_CONFIG") or None,
             session_creation_timeout_secs=session_creation_timeout_secs,
             checkpoint_save_graph_def=bool(checkpoint_save_graph_def),
+            consistency=consistency,
         )
         self._take_task(described)
 
@@ -349,6 +356,11 @@ class RunConfig:
         return self._protocol
 
     @property
+    def consistency(self) -> str:
+        """What steps of a worker see of those of others."""
+        return self._consistency
+
+    @property
     def session_creation_timeout_secs(self) -> float:
         """How long a worker waits for the chief."""
         return self._session_creation_timeout_secs
@@ -390,7 +402,8 @@ class RunConfig:
 def _check(
     model_dir: Any, tf_random_seed: Any, session_config: Any, device_fn: Any,
     save_checkpoints_steps: Any, save_checkpoints_secs: Any, keep_checkpoint_every_n_hours: Any,
-    log_step_count_steps: Any, protocol: Any, checkpoint_save_graph_def: Any, **numbers: Any,
+    log_step_count_steps: Any, protocol: Any, checkpoint_save_graph_def: Any, consistency: Any,
+    **numbers: Any,
 ) -> None:  # fmt: skip
     """A ValueError for values that are not good."""
     del checkpoint_save_graph_def
@@ -416,6 +429,7 @@ def _check(
         raise ValueError(f"tf_random_seed must be integer, not {tf_random_seed!r}")
     if protocol:
         _native.agree_on_protocol(protocol, "", "")
+    hooks_of(consistency, "worker")
 
 
 def _check_numbers(**values: float | None) -> None:
