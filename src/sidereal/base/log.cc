@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "sidereal/base/log_format.h"
 #include "sidereal/base/strings.h"
@@ -18,10 +20,11 @@ constexpr const char* kTextTime = "%Y-%m-%d %H:%M:%S.%e%z %L ";
 /// Written by main() before there are threads, read by those that log.
 std::atomic<LogFormat> g_format = LogFormat::kText;
 
+/// Never destroyed: threads that the end of the process meets at work may log yet.
 spdlog::logger& logger() {
-  static const std::shared_ptr<spdlog::logger> instance = [] {
+  static spdlog::logger* const instance = [] {
     auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
-    auto made = std::make_shared<spdlog::logger>("sidereal", sink);
+    auto* const made = new spdlog::logger("sidereal", std::move(sink));
     made->set_pattern(std::string(kTextTime) + "%v");
     made->flush_on(spdlog::level::debug);
     return made;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "sidereal/base/log.h"
 
 namespace sidereal::base {
@@ -33,6 +35,22 @@ TEST(LogFormat, JsonHasTheSameInAnObject) {
             std::string::npos)
       << text;
   EXPECT_EQ(text.find(R"({"time":"20)"), 0) << text;
+}
+
+/// Logs when what lasts as long as the process is destroyed.
+struct LogsLate {
+  ~LogsLate() { log_info("late"); }
+};
+
+TEST(LogDeathTest, ThreadsMayLogUntilTheProcessIsGone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end = [] {
+    // Made before what logs, and so gone after what would go with the process.
+    static const LogsLate late;
+    log_info("first");
+    std::exit(0);
+  };
+  EXPECT_EXIT(end(), ::testing::ExitedWithCode(0), "late");
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ StepKind alike(StepKind kind) {
 }
 
 Result<StepKind> find_step(std::string_view op) {
-  static const std::vector<StepKind> kKinds = {
+  // Never destroyed: lanes may bind until the process is gone.
+  static const auto& kKinds = *new const std::vector<StepKind>{
       unary_step("Abs", UnaryOp::kAbs),
       unary_step("Exp", UnaryOp::kExp),
       unary_step("Log", UnaryOp::kLog),

@@ -223,7 +223,8 @@ void register_updates(OpRegistry* registry) {
 namespace sidereal::ops {
 
 Result<kernels::UpdateRule> update_rule_of(const ir::AttrMap& attrs) {
-  static const std::vector<ir::AttrSpec> kKnown = internal::update_rule_attrs();
+  // Never destroyed: lanes may bind until the process is gone.
+  static const auto& kKnown = *new const auto(internal::update_rule_attrs());
   SR_ASSIGN_OR_RETURN(const std::string kind, ir::get_attr<std::string>(attrs, "kind"));
   kernels::UpdateRule::Parameters parameters;
   for (const ir::AttrSpec& known : kKnown) {
