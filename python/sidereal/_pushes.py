@@ -95,7 +95,7 @@ class UnsavedPushes:
         self._has_gone = False
         self._looks = 0
         self._ended = threading.Event()
-        look_after(self, UnsavedPushes.look, _PERIOD_S, "unsaved", self._ended)
+        self._looking = look_after(self, UnsavedPushes.look, _PERIOD_S, "unsaved", self._ended)
 
     def close(self) -> None:
         """Asks no more."""

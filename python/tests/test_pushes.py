@@ -42,8 +42,7 @@ def unsaved(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> UnsavedPushes:
     monkeypatch.setattr(_pushes, "CheckpointReader", Reader)
     monkeypatch.setattr(_pushes._Asked, "client", lambda _: cluster)
     made = UnsavedPushes("grpc://localhost:1", ["ps"])
-    made._ended.set()  # It asks when it is told to.
-    made._thread.join()
+    made._looking()  # Ends it: it asks when it is told to.
     with made._lock:
         made._lives.clear()
     return made
