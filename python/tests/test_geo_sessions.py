@@ -9,55 +9,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PATIENCE_S, Processes, addresses
+from session_servers import PATIENCE_S
+from strategies import PROTOCOLS, Servers
 
 import sidereal as sr
 import sidereal.v1 as tf
 
 pytestmark = pytest.mark.usefixtures("fresh_graph")
 
-PROTOCOLS = ["grpc", "grpc++", "star_server", "star_server_lite"]
 ROWS, DIM = 20, 4
 
 
-class Cluster:
-    """Two ps and two workers, in this process; `ps` are servers that may be killed instead."""
-
-    def __init__(self, protocol: str, processes: Processes | None = None) -> None:
-        self.protocol = protocol
-        hosts = addresses(4)
-        self.jobs = {"ps": hosts[:2], "worker": hosts[2:]}
-        self._processes = processes
-        self.ps = [] if processes is None else [self.serve(task) for task in range(2)]
-        self.made = [
-            tf.train.Server(self.jobs, job, task, protocol=protocol)
-            for job in ("ps", "worker")
-            for task in range(2)
-            if job == "worker" or processes is None
-        ]
-        self.targets = [server.target for server in self.made[-2:]]
-
-    def serve(self, task: int) -> Any:
-        assert self._processes is not None
-        return self._processes.serve(self.jobs, "ps", task, "--protocol", self.protocol)
-
-    def stop(self) -> None:
-        for server in self.made:
-            server.stop()
+def workers_of(cluster: dict[str, list[str]]) -> list[str]:
+    return [f"grpc://{address}" for address in cluster["worker"]]
 
 
-@pytest.fixture(params=PROTOCOLS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    made = Cluster(request.param)
-    yield made
-    made.stop()
+def _targets(protocols: list[str]) -> Any:
+    """A fixture of two ps and two workers in this process: the targets of these."""
+
+    @pytest.fixture(params=protocols)
+    def targets(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+        servers = Servers(2, 2, request.param)
+        yield workers_of(servers.cluster)
+        servers.stop()
+
+    return targets
 
 
-@pytest.fixture(params=["grpc", "star_server"])
-def two_protocols(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    made = Cluster(request.param)
-    yield made
-    made.stop()
+targets = _targets(PROTOCOLS)
+of_two_protocols = _targets(["grpc", "star_server"])
 
 
 class Model:
@@ -130,31 +110,31 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_one_worker_learns_what_it_does_with_async(
-    cluster: Cluster, optimizer: str, window: int
+    targets: list[str], optimizer: str, window: int
 ) -> None:
     expected, _ = Model(OPTIMIZERS[optimizer], servers=False).trained("", 10)
     model = Model(OPTIMIZERS[optimizer])
-    losses, kept = model.trained(cluster.targets[0], 10, consistency=f"geo({window})")
+    losses, kept = model.trained(targets[0], 10, consistency=f"geo({window})")
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     assert kept[0] == 10, "the global step"
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_parameter_servers_have_all_at_the_end(two_protocols: Cluster, optimizer: str) -> None:
+def test_parameter_servers_have_all_at_the_end(of_two_protocols: list[str], optimizer: str) -> None:
     model = Model(OPTIMIZERS[optimizer])
-    with_async = model.trained(two_protocols.targets[0], 10)
+    with_async = model.trained(of_two_protocols[0], 10)
     again = Model(OPTIMIZERS[optimizer])
-    with_geo = again.trained(two_protocols.targets[0], 10, consistency="geo(4)")
+    with_geo = again.trained(of_two_protocols[0], 10, consistency="geo(4)")
     np.testing.assert_allclose(with_geo[0], with_async[0], rtol=1e-4)
     assert len(with_geo[1]) == len(with_async[1]) >= 6
     for ours, theirs in zip(with_geo[1], with_async[1]):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=1e-6)
 
 
-def test_runs_neither_pull_nor_push_what_has_a_copy(cluster: Cluster) -> None:
+def test_runs_neither_pull_nor_push_what_has_a_copy(targets: list[str]) -> None:
     model = Model(OPTIMIZERS["sgd"])
-    with model.graph.as_default(), tf.Session(cluster.targets[1], graph=model.graph) as other:
-        with model.session(cluster.targets[0], consistency="geo(3)") as session:
+    with model.graph.as_default(), tf.Session(targets[1], graph=model.graph) as other:
+        with model.session(targets[0], consistency="geo(3)") as session:
             reads = [f"{name}/read:0" for name in ("w1", "b2", "table")]
             first = other.run(reads)
             for run, batch in enumerate(model.batches(6), 1):
@@ -172,7 +152,7 @@ def test_runs_neither_pull_nor_push_what_has_a_copy(cluster: Cluster) -> None:
 class Counter:
     """A worker whose every run adds 1 to `a` and `b`, by a gradient of -1."""
 
-    def __init__(self, cluster: Cluster, worker: int, window: int = 4, **options: Any) -> None:
+    def __init__(self, targets: list[str], worker: int, window: int = 4, **options: Any) -> None:
         self.graph = tf.Graph()
         setter = tf.train.replica_device_setter(2, worker_device=f"/job:worker/task:{worker}")
         with self.graph.as_default(), tf.device(setter):
@@ -182,7 +162,7 @@ class Counter:
             loss = -tf.reduce_sum(self.a) - self.b
             self.train = tf.train.GradientDescentOptimizer(1.0).minimize(loss, step)
         self._make = lambda: tf.train.MonitoredTrainingSession(
-            cluster.targets[worker], worker == 0, log_step_count_steps=0, save_summaries_steps=0,
+            targets[worker], worker == 0, log_step_count_steps=0, save_summaries_steps=0,
             recovery_wait_secs=0.1, consistency=f"geo({window})", **options,
         )  # fmt: skip
 
@@ -198,8 +178,8 @@ class Counter:
         return [float(a[0]), float(b)]
 
 
-def test_what_two_workers_have_learned_is_added_once(cluster: Cluster) -> None:
-    counters = [Counter(cluster, worker) for worker in range(2)]
+def test_what_two_workers_have_learned_is_added_once(targets: list[str]) -> None:
+    counters = [Counter(targets, worker) for worker in range(2)]
     runs = [37, 26]
     errors: list[BaseException] = []
 
@@ -218,11 +198,11 @@ def test_what_two_workers_have_learned_is_added_once(cluster: Cluster) -> None:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert not errors, errors
-    assert counters[0].on_servers(cluster.targets[0]) == [63, 63]
+    assert counters[0].on_servers(targets[0]) == [63, 63]
 
 
-def test_a_worker_goes_on_from_what_others_have_added(two_protocols: Cluster) -> None:
-    first, second = (Counter(two_protocols, worker) for worker in range(2))
+def test_a_worker_goes_on_from_what_others_have_added(of_two_protocols: list[str]) -> None:
+    first, second = (Counter(of_two_protocols, worker) for worker in range(2))
     with first.session() as one, second.session() as two:
         for _ in range(4):
             one.run(first.train)
@@ -236,19 +216,19 @@ def test_a_worker_goes_on_from_what_others_have_added(two_protocols: Cluster) ->
         assert one.run(first.b) == 4 + 4 + 3
 
 
-def test_a_session_that_fails_loses_what_it_has_not_sent(two_protocols: Cluster) -> None:
-    counter = Counter(two_protocols, 0)
+def test_a_session_that_fails_loses_what_it_has_not_sent(of_two_protocols: list[str]) -> None:
+    counter = Counter(of_two_protocols, 0)
     with pytest.raises(KeyError, match="of the program"), counter.session() as session:
         for _ in range(10):
             session.run(counter.train)
         raise KeyError("of the program")
-    assert counter.on_servers(two_protocols.targets[0]) == [8, 8]
+    assert counter.on_servers(of_two_protocols[0]) == [8, 8]
 
 
 def test_a_checkpoint_has_all_that_the_chief_has_learned(
-    two_protocols: Cluster, tmp_path: Path
+    of_two_protocols: list[str], tmp_path: Path
 ) -> None:
-    target = two_protocols.targets[0]
+    target = of_two_protocols[0]
     expected, _ = Model(OPTIMIZERS["adam"], servers=False).trained("", 12)
     model = Model(OPTIMIZERS["adam"])
     batches = model.batches(12)
@@ -269,33 +249,29 @@ def test_a_checkpoint_has_all_that_the_chief_has_learned(
     np.testing.assert_allclose(losses, expected[at:], rtol=1e-3)
 
 
-def test_a_ps_that_was_killed_comes_back_with_the_latest_checkpoint(tmp_path: Path) -> None:
-    processes = Processes()
-    cluster = Cluster("star_server", processes)
-    try:
-        counter = Counter(
-            cluster, 0, checkpoint_dir=str(tmp_path), save_checkpoint_steps=5
-        )
-        with counter.session() as session:
-            for _ in range(7):
-                session.run(counter.train)
-                session._hooks[1].wait()
-            cluster.ps[1].kill()
-            cluster.ps[1].wait(PATIENCE_S)
-            cluster.ps[1] = cluster.serve(1)
-            # The second of these, which sends, finds that it is gone: it is made again after that
-            # of step 5, and two others.
-            for _ in range(4):
-                session.run(counter.train)
-        assert counter.on_servers(cluster.targets[0]) == [8, 8]
-    finally:
-        cluster.stop()
-        processes.end()
+def test_a_ps_that_was_killed_comes_back_with_the_latest_checkpoint(
+    tasks_of: Any, tmp_path: Path
+) -> None:
+    tasks = tasks_of(2, 2, "star_server")
+    targets = workers_of(tasks.cluster)
+    counter = Counter(targets, 0, checkpoint_dir=str(tmp_path), save_checkpoint_steps=5)
+    with counter.session() as session:
+        for _ in range(7):
+            session.run(counter.train)
+            session._hooks[1].wait()
+        tasks.all["ps", 1].kill()
+        tasks.all["ps", 1].wait(PATIENCE_S)
+        tasks.start("ps", 1)
+        # The second of these, which sends, finds that it is gone: it is made again after that of
+        # step 5, and two others.
+        for _ in range(4):
+            session.run(counter.train)
+    assert counter.on_servers(targets[0]) == [8, 8]
 
 
 @pytest.mark.parametrize("consistency", ["geo(1)", "geo(3)"])
 def test_parts_loops_and_16_bits_are_trained_as_with_async(
-    two_protocols: Cluster, consistency: str
+    of_two_protocols: list[str], consistency: str
 ) -> None:
     def learned(consistency: str) -> list[Any]:
         setter = tf.train.replica_device_setter(2, worker_device="/job:worker/task:1")
@@ -319,11 +295,11 @@ def test_parts_loops_and_16_bits_are_trained_as_with_async(
                     tf.train.AdamOptimizer(0.05).minimize(loss, var_list=[half, scale]),
                 )
             with tf.train.MonitoredTrainingSession(
-                two_protocols.targets[1], log_step_count_steps=0, consistency=consistency
+                of_two_protocols[1], log_step_count_steps=0, consistency=consistency
             ) as session:
                 for _ in range(7):
                     session.run(train)
-            with tf.Session(two_protocols.targets[1]) as session:
+            with tf.Session(of_two_protocols[1]) as session:
                 return list(session.run([*cut, tf.cast(half, tf.float32), scale, loss]))
 
     for ours, theirs in zip(learned(consistency), learned("async")):

@@ -178,6 +178,7 @@ class ClusterCoordinator:
             ),
         }
         self._ended = threading.Event()
+        self._looking: list[Callable[[], None]] = []
         self._recovery: Recovery | None = None
         if on_ps_loss == "restore":
             self._recovery = Recovery(strategy, ps_timeout)
@@ -194,6 +195,7 @@ class ClusterCoordinator:
                 "step_ps": strategy._ps[0],
             },
         )
+        self._mover = Mover(strategy, self._native, self._ended, self._recovery)
         #: Neither: optimizers in functions update variables.
         self._steps: Steps | None = None
         self._copies: Copies | None = None
@@ -206,10 +208,9 @@ class ClusterCoordinator:
         self._wrapped: dict[int, tuple[ConcreteFunction, Function]] = {}
         if self._recovery is not None:
             self._recovery.coordinate(self._native)
-        self._mover = Mover(strategy, self._native, self._ended, self._recovery)
-        self._look_after(strategy)
+        self._look_after()
 
-    def _look_after(self, strategy: ParameterServerStrategy) -> None:
+    def _look_after(self) -> None:
         """What threads do beside the program, until nobody has the coordinator, or the program
         ends."""
         looks: dict[str, tuple[Callable[[ClusterCoordinator], None], float]] = {
@@ -231,9 +232,10 @@ class ClusterCoordinator:
             self._ended.set()
             for end in self._looking:
                 end()
-            self._mover.end()
             if self._recovery is not None:
                 self._recovery.end()
+            # It may have none: its beginning has failed.
+            self._mover.end()
             self._native.close()
 
     def __del__(self) -> None:

@@ -222,8 +222,7 @@ def _device_of(graph: Graph, nodes: Sequence[int]) -> str:
     places: dict[DeviceSpec, None] = {}
     for node in nodes:
         op = Operation(graph, node)
-        beside = {group.decode()[5:] for group in op.colocation_groups()}
-        if op.device and not beside & variables:
+        if op.device and variables.isdisjoint(op._colocated_with()):
             spec = DeviceSpec.from_string(op.device)
             places[DeviceSpec(job=spec.job, replica=spec.replica, task=spec.task)] = None
     if len(places) == 1:

@@ -143,7 +143,7 @@ class Graph(_Graph):
             op._set_device(function(op))
         groups: dict[str, None] = {}
         for other in self._colocated:
-            groups |= dict.fromkeys(group.decode()[5:] for group in other.colocation_groups())
+            groups |= dict.fromkeys(other._colocated_with())
             if other.device:
                 op._set_device(other.device)
         if groups and not inside:
@@ -151,7 +151,7 @@ class Graph(_Graph):
 
     def place_like(self, op: Operation, nodes: Iterable[int]) -> None:
         """Puts nodes where `op` is."""
-        names = [group.decode()[5:] for group in op.colocation_groups()]
+        names = op._colocated_with()
         for node in nodes:
             self.native.set_device(node, op.device)
             self.native.set_colocation(node, names)

@@ -572,9 +572,10 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         chief._last_step = lambda: saver_hook.last_step
         every.append(saver_hook)
     every += hooks
-    for hook in every:
-        if geo is not None and isinstance(hook, CheckpointSaverHook):
-            hook._listeners.append(GeoListener(geo))
+    if geo is not None:
+        for hook in every:
+            if isinstance(hook, CheckpointSaverHook):
+                hook._listeners.append(GeoListener(geo))
     return MonitoredSession(chief, [*first, *every], stop_grace_period_secs)
 
 

@@ -77,6 +77,10 @@ class Operation:
         groups = _native.attrs_of(self.native, self.node).get("_class")
         return [group.encode() for group in groups or [f"loc:@{self.name}"]]
 
+    def _colocated_with(self) -> list[str]:
+        """Their names, its own when there is nobody."""
+        return [group.decode().removeprefix("loc:@") for group in self.colocation_groups()]
+
     @property
     def node_def(self) -> Any:
         """name, op, input (names), device and attr (a dict), as in a tf.NodeDef."""
