@@ -239,8 +239,7 @@ def test_figures_of_workers_are_written_without_a_join(
     monkeypatch.setattr(callback, "on_train_batch_end", ended)
     data = sr.data.Dataset.from_tensor_slices((X, Y)).batch(8).repeat()
     model.fit(data, steps_per_epoch=60, epochs=1, verbose=0, callbacks=callback)
-    # Most steps were told of while others were still under way.
-    assert during.count(0) > 20
+    assert during == [0] * 60
     steps = figures(tmp_path / "train", "batch_loss")
     assert [step for step, _ in steps] == list(range(1, 61))
     assert all(np.isfinite(value) for _, value in steps)

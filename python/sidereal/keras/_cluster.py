@@ -90,7 +90,8 @@ class Cluster:
     ) -> None:  # fmt: skip
         """Has workers run all of them. begin(step) is told of the first step of each before it is
         scheduled, end(step, result) of the last one when it has ended and those before it have:
-        without waiting, until all are scheduled. No more are when it is True."""
+        while others are under way, so that an epoch shows how far it is. No more are scheduled
+        when it is True."""
         pending: deque[tuple[int, Any]] = deque()
         try:
             for call in calls:
@@ -100,8 +101,7 @@ class Cluster:
                 self._make_room(pending)
                 if self._end_ready(pending, end) or self._rest(pending, end):
                     break
-            self.coordinator.join()
-            self._end_ready(pending, end)
+            self._end_all(pending, end)
             self._rest(pending, end)
         except Exception:
             self._at_rest.clear()
@@ -113,8 +113,7 @@ class Cluster:
         """Calls what waits for when_at_rest(), if anything does. As _end_ready()."""
         if not self._at_rest:
             return False
-        self.coordinator.join()
-        is_over = self._end_ready(pending, end)
+        is_over = self._end_all(pending, end)
         waiting, self._at_rest = self._at_rest, []
         for call in waiting:
             call()
@@ -132,4 +131,13 @@ class Cluster:
         while pending and pending[0][1].is_ready:
             step, value = pending.popleft()
             is_over = end(step, value.get()) or is_over
+        return is_over
+
+    def _end_all(self, pending: deque[tuple[int, Any]], end: Callable[[int, Any], bool]) -> bool:
+        """Waits for one after the other, then for what else the coordinator has to end."""
+        is_over = False
+        while pending:
+            pending[0][1].get()
+            is_over = self._end_ready(pending, end) or is_over
+        self.coordinator.join()
         return is_over
