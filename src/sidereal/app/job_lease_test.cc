@@ -97,7 +97,8 @@ TEST_P(JobLeaseTest, one_job_of_a_name_runs_whatever_its_master_is) {
     EXPECT_THAT(base::message_of(refused), AllOf(HasSubstr("the job 'a' is run by alice on host "),
                                                  HasSubstr(" since 20"), HasSubstr("--take-over")));
   }
-  ASSERT_TRUE(first->run({}, {}, {"init"}).ok());
+  // Another session reads it next.
+  ASSERT_TRUE(first->run({}, {}, {"init"}, {.waits_for_pushes = true}).ok());
   EXPECT_EQ(read(other.get()), 0);
   ASSERT_TRUE(first->close().ok());
   EXPECT_THAT(jobs(), ElementsAre("b of bob"));
