@@ -1,6 +1,7 @@
 #include "sidereal/passes/cse.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,20 @@ std::string key_of(const ir::Node& node, const Rewriter& rewriter) {
   return key + "@" + node.device;
 }
 
+/// Whatever notes say: devices have been chosen, and a constant that was asked for beside each of
+/// many variables is one.
 bool attrs_equal(const ir::AttrMap& a, const ir::AttrMap& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.first == y.first && ir::attr_equal(x.second, y.second);
-  });
+  const auto next = [](auto at, const ir::AttrMap& of) {
+    return std::find_if(at, of.end(), [](const auto& attr) { return !ir::is_note(attr.first); });
+  };
+  auto x = next(a.begin(), a);
+  auto y = next(b.begin(), b);
+  while (x != a.end() && y != b.end()) {
+    if (x->first != y->first || !ir::attr_equal(x->second, y->second)) return false;
+    x = next(std::next(x), a);
+    y = next(std::next(y), b);
+  }
+  return x == a.end() && y == b.end();
 }
 
 }  // namespace

@@ -114,6 +114,22 @@ TEST_F(PassesTest, MergeKeepsTheFirstOfEqualNodes) {
   EXPECT_NE(merged->fetches[4], merged->fetches[5]);
 }
 
+/// An optimizer makes its rate beside each variable.
+TEST_F(PassesTest, MergeTakesEqualNodesThatNotesTellApart) {
+  const auto rate = [this](float value, const char* beside) {
+    return b_.add("Const", {},
+                  {{"value", tensor::Tensor::scalar(value)},
+                   {"_class", std::vector<std::string>{fmt::format("loc:@{}", beside)}}});
+  };
+  const Output plain = ops::scalar(b_, DType::kFloat32, 1);
+  const std::vector<Output> all = {plain, rate(1, "v0"), rate(1, "v1"), rate(2, "v0")};
+  const auto merged = merge_common_subexpressions({graph_, all, {}}, registry_);
+  ASSERT_TRUE(merged.ok());
+  EXPECT_EQ(merged->fetches[0], merged->fetches[1]);
+  EXPECT_EQ(merged->fetches[1], merged->fetches[2]);
+  EXPECT_NE(merged->fetches[2], merged->fetches[3]);
+}
+
 TEST_F(PassesTest, TheSamePlanComesFromTheSameGraph) {
   build_step();
   const auto one = run_passes(graph_, {sum_}, {train_}, registry_);
