@@ -321,9 +321,11 @@ void counting(benchmark::State& state) {
   for (auto _ : state) {
     ++step;
     // Others have pushed between.
-    staleness.note_read(step + 3);
-    staleness.note_change(step, 1 + static_cast<int>(step % static_cast<uint64_t>(workers)), true,
-                          64);
+    const auto pusher_of = [workers](uint64_t number) {
+      return 1 + static_cast<int>(number % static_cast<uint64_t>(workers));
+    };
+    staleness.note_read(step + 3, pusher_of(step + 3));
+    staleness.note_change(step, pusher_of(step), true, 64);
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(static_cast<int64_t>(state.iterations()));

@@ -31,7 +31,8 @@ using tensor::Tensor;
 
 /// For figures of how old what a step computes with is. Thread: that of the value.
 void note_read(const KernelContext& c, Variable* variable) {
-  variable->staleness()->note_read(resources::step_of(c.step_id(), c.pusher()));
+  variable->staleness()->note_read(resources::step_of(c.step_id(), c.pusher()),
+                                   resources::pusher_of(c.pusher()));
 }
 
 /// The lane whose the variable is, of which each lane has one: the attribute "of_lane"; -1: it is
@@ -124,7 +125,8 @@ KernelFactory changing(bool of_rows, F change) {
       return Variable::change({&found, 1}, [&](std::span<Variable::Value* const> values) {
         SR_RETURN_IF_ERROR(change(values[0], c, &rows));
         if (found->owner() != nullptr) {
-          found->staleness()->note_assignment(resources::step_of(c.step_id(), c.pusher()), of_rows,
+          found->staleness()->note_assignment(resources::step_of(c.step_id(), c.pusher()),
+                                              resources::pusher_of(c.pusher()), of_rows,
                                               static_cast<int64_t>(rows.size()));
           found->hot_rows()->pushes.note(rows);
         }

@@ -41,26 +41,26 @@ class Staleness {
   Staleness(const Staleness&) = delete;
   Staleness& operator=(const Staleness&) = delete;
 
-  /// A step reads the value.
-  void note_read(uint64_t step) {
+  /// A step of the pusher of this number reads the value.
+  void note_read(uint64_t step, int pusher) {
     Counted* const counted = counted_.load(std::memory_order_relaxed);
     if (counted == nullptr) return;
-    counted->place_of(step) = {.step = step, .version = counted->changes.value()};
+    counted->place_of(step, pusher) = {.step = step, .version = counted->changes.value()};
   }
-  /// A step of the pusher of this number changes `rows` of it, if it is a table. The step counts
+  /// The step changes `rows` of it, if it is a table. The step counts
   /// nothing where its reading is not known: it has not read the value, or too many others have
   /// since.
   void note_change(uint64_t step, int pusher, bool is_table, int64_t rows) {
     Counted* const counted = counted_or_begun();
-    const Read& read = counted->place_of(step);
+    const Read& read = counted->place_of(step, pusher);
     if (read.step == step) {
       counted->seen_by(pusher)->record(counted->changes.value() - read.version);
     }
-    counted->change(step, is_table, rows);
+    counted->change(step, pusher, is_table, rows);
   }
   /// The same of a step that need not have computed with what it has read, as it assigns.
-  void note_assignment(uint64_t step, bool is_table, int64_t rows) {
-    counted_or_begun()->change(step, is_table, rows);
+  void note_assignment(uint64_t step, int pusher, bool is_table, int64_t rows) {
+    counted_or_begun()->change(step, pusher, is_table, rows);
   }
   /// What the variable has in it of what was pushed. Value type.
   struct Pushed {
@@ -103,9 +103,10 @@ class Staleness {
 
    private:
     static constexpr size_t kBuckets = 64;
-    std::array<metrics::Counter, kBuckets> counts_;
-    metrics::Counter sum_;
+    // Beside the counts of small numbers, in one line of the cache.
+    alignas(64) metrics::Counter sum_;
     metrics::Counter max_;
+    std::array<metrics::Counter, kBuckets> counts_;
   };
   struct Counted {
     Counted() = default;
@@ -114,9 +115,12 @@ class Staleness {
     Counted& operator=(const Counted&) = delete;
 
     /// Where the reading of a step is remembered: the one of some places that has it, else the one
-    /// with the oldest. Numbers of steps may count up in any bits.
-    Read& place_of(uint64_t step) {
-      const uint64_t set = (step * 0x9e3779b97f4a7c15) >> 58;
+    /// with the oldest. A pusher goes round in few sets, so that its next step finds them in the
+    /// cache: there are many variables. Numbers of steps may count up in any bits.
+    Read& place_of(uint64_t step, int pusher) {
+      const uint64_t mixed = step * 0x9e3779b97f4a7c15;
+      const uint64_t of_pusher = static_cast<uint64_t>(pusher) * kSetsOfOne + (mixed >> 62);
+      const uint64_t set = pusher == Pushers::kOthers ? mixed >> 58 : of_pusher % kSets;
       Read* const first = &reads[set * kWays];
       Read* oldest = first;
       for (Read* read = first; read != first + kWays; ++read) {
@@ -135,11 +139,11 @@ class Staleness {
               .rows = rows.value() - rows_dropped.value(),
               .is_table = is_table.load(std::memory_order_relaxed)};
     }
-    void change(uint64_t step, bool of_table, int64_t of_rows) {
+    void change(uint64_t step, int pusher, bool of_table, int64_t of_rows) {
       if (of_table) is_table.store(true, std::memory_order_relaxed);
       const int64_t version = changes.value() + 1;
       // A step that changes it twice is no other one to itself.
-      Read& read = place_of(step);
+      Read& read = place_of(step, pusher);
       if (read.step == step) read.version = version;
       changes.set(version);
       rows.add(of_rows);
@@ -159,8 +163,10 @@ class Staleness {
     // Of them, those that the values do not have in them, since they were restored.
     metrics::Counter changes_dropped;
     metrics::Counter rows_dropped;
-    static constexpr size_t kWays = 4;  // Steps that meet at one place are told apart.
-    alignas(64) std::array<Read, 64 * kWays> reads{};  // Of steps that are under way, mostly.
+    static constexpr size_t kSets = 64;
+    static constexpr size_t kSetsOfOne = 4;  // What two bits tell apart.
+    static constexpr size_t kWays = 4;       // Steps that meet at one place are told apart.
+    alignas(64) std::array<Read, kSets * kWays> reads{};  // Of steps that are under way, mostly.
     std::array<std::atomic<Seen*>, Pushers::kMax + 1> by_pusher{};  // Its own.
     mutable std::mutex mutex;            // Of put_aside() and read(): each count is in one place.
     metrics::HistogramSnapshot aside{};  // With mutex.
