@@ -64,10 +64,10 @@ size_t bytes_of(tensor::DType dtype, const tensor::Shape& shape) {
 
 }  // namespace
 
-const Tensor& KernelContext::input(int i) const { return step_->slots_[instruction_->inputs[i]]; }
+const Tensor& KernelContext::input(int i) const { return step_->slots_[instruction_->input(i)]; }
 
 tensor::DType KernelContext::output_dtype(int i) const {
-  return step_->bound_->program().slots[instruction_->outputs[i]].dtype;
+  return step_->bound_->slot(instruction_->output(i)).dtype;
 }
 
 ports::Rendezvous* KernelContext::rendezvous() const { return step_->rendezvous_; }
@@ -82,8 +82,8 @@ uint64_t KernelContext::number_on_lane() const { return step_->root_->number_; }
 int KernelContext::pusher() const { return step_->root_->pusher_; }
 
 Tensor& KernelContext::output(int i, const tensor::Shape& shape) {
-  const int32_t slot = instruction_->outputs[i];
-  const SlotInfo& info = step_->bound_->program().slots[slot];
+  const int32_t slot = instruction_->output(i);
+  const BoundProgram::Slot& info = step_->bound_->slot(slot);
   const size_t bytes = bytes_of(info.dtype, shape);
   Tensor& out = step_->slots_[slot];
   if (info.dtype == tensor::DType::kString) return out = strings(shape);
@@ -134,23 +134,25 @@ void KernelContext::check_stop() const {
 
 std::string& KernelContext::waits_for() { return step_->waits_for_; }
 
-std::shared_ptr<void>& KernelContext::waiting_state() { return step_->waiting_[instruction_]; }
+std::shared_ptr<void>& KernelContext::waiting_state() {
+  return step_->waiting_[instruction_->source];
+}
 
 void* KernelContext::kept_while_waiting() const {
   if (step_->waiting_.empty()) return nullptr;
-  const auto found = step_->waiting_.find(instruction_);
+  const auto found = step_->waiting_.find(instruction_->source);
   return found == step_->waiting_.end() ? nullptr : found->second.get();
 }
 
 Tensor& KernelContext::updated(int i, int from) {
-  const int32_t source = instruction_->inputs[from];
-  const int32_t target = instruction_->outputs[i];
+  const int32_t source = instruction_->input(from);
+  const int32_t target = instruction_->output(i);
   const Tensor& value = step_->slots_[source];
   Tensor& out = step_->slots_[target];
   // The slot and the lender.
   constexpr long kHolders = 2;
   const bool is_lent = !step_->lent_.empty() && step_->lent_[source] != 0;
-  const std::vector<int32_t>& released = instruction_->releases;
+  const std::span<const int32_t> released = instruction_->releases();
   const auto is_released = [&] {
     if (step_->parking_ != nullptr) return step_->parking_->uses[source] == 1;
     return std::find(released.begin(), released.end(), source) != released.end();
@@ -201,7 +203,7 @@ void KernelContext::run_ranges(int64_t n, int64_t grain,
 }
 
 void KernelContext::set_output(int i, Tensor value) {
-  step_->slots_[instruction_->outputs[i]] = std::move(value);
+  step_->slots_[instruction_->output(i)] = std::move(value);
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): it is moved.
@@ -248,7 +250,37 @@ Result<std::unique_ptr<BoundProgram>> BoundProgram::bind(program::Program progra
   drop_attrs(&bound->program_);
   for (program::Program& body : bound->program_.bodies) drop_attrs(&body);
   for (const auto& body : bound->bodies_) drop_attrs(&body->program_);
+  bound->lay_out();
+  for (const auto& body : bound->bodies_) body->lay_out();
   return bound;
+}
+
+void BoundProgram::lay_out() {
+  const std::vector<Instruction>& all = program_.instructions;
+  size_t count = 0;
+  for (const Instruction& one : all) {
+    count += one.inputs.size() + one.outputs.size() + one.releases.size();
+  }
+  slots_of_.reserve(count);
+  instructions_.reserve(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Instruction& one = all[i];
+    instructions_.push_back({.kernel = kernels_[i].get(),
+                             .source = &one,
+                             .slots = slots_of_.data() + slots_of_.size(),
+                             .num_inputs = static_cast<int32_t>(one.inputs.size()),
+                             .num_outputs = static_cast<int32_t>(one.outputs.size()),
+                             .num_releases = static_cast<int32_t>(one.releases.size()),
+                             .call = one.call,
+                             .kind = one.kind});
+    for (const auto* const list : {&one.inputs, &one.outputs, &one.releases}) {
+      slots_of_.insert(slots_of_.end(), list->begin(), list->end());
+    }
+  }
+  slots_.reserve(program_.slots.size());
+  for (const SlotInfo& slot : program_.slots) {
+    slots_.push_back({.buffer = slot.buffer, .dtype = slot.dtype});
+  }
 }
 
 Status BoundProgram::find_kernels(const KernelTable& table, const Environment& environment) {
@@ -424,7 +456,8 @@ std::string Step::waits_for() const {
   if (p.shown >= 0 && !p.shows_message) return shown_wait();
   const auto awaited = std::find(p.messages.begin(), p.messages.end(), Parking::Message::kAwaited);
   if (awaited == p.messages.end()) return p.shown < 0 ? "" : shown_wait();
-  return bound_->kernel(static_cast<size_t>(awaited - p.messages.begin()))->awaited(root_->peers_);
+  const auto index = static_cast<size_t>(awaited - p.messages.begin());
+  return bound_->instruction(index).kernel->awaited(root_->peers_);
 }
 
 /// What the instruction that is shown waits for.
@@ -435,29 +468,28 @@ std::string Step::shown_wait() const {
 }
 
 bool Step::waits_for_message(size_t index) const {
-  const Instruction& instruction = bound_->program().instructions[index];
+  const BoundInstruction& instruction = bound_->instruction(index);
   if (instruction.kind == InstructionKind::kCallWait) return true;
   if (instruction.kind == InstructionKind::kControl) return controls_[index]->waits_for_message();
-  return instruction.op == "Recv";
+  return instruction.source->op == "Recv";
 }
 
 bool Step::waits_for_messages() const {
   if (parking_ != nullptr) return parking_->shown < 0 || parking_->shows_message;
-  return pc_ < bound_->program().instructions.size() && waits_for_message(pc_);
+  return pc_ < bound_->size() && waits_for_message(pc_);
 }
 
 bool Step::is_planned(int32_t slot) const {
-  const int32_t b = bound_->program().slots[slot].buffer;
+  const int32_t b = bound_->slot(slot).buffer;
   return b >= 0 && slots_[slot].buffer() == buffers_[b];
 }
 
 /// Somebody may still hold a result of the step before: that memory is theirs now.
 void Step::renew_held_buffers() {
-  const std::vector<SlotInfo>& infos = bound_->program().slots;
   // This step holds each buffer once, and slots show it.
   holders_.assign(buffers_.size(), 1);
   for (size_t s = 0; s < slots_.size(); ++s) {
-    if (slots_[s].defined()) ++holders_[infos[s].buffer];
+    if (slots_[s].defined()) ++holders_[bound_->slot(static_cast<int32_t>(s)).buffer];
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
     tensor::Buffer::Ptr& buffer = buffers_[b];
@@ -505,36 +537,37 @@ Status Step::lend(int i, Tensor value) {
 
 const Tensor& Step::fetch(int i) const { return slots_[bound_->program().fetches[i]]; }
 
-Status Step::start_call(const Instruction& instruction) {
+Status Step::start_call(int32_t number) {
   if (exchange_ == nullptr) {
     return base::failed_precondition("a program with calls runs where nobody carries them");
   }
-  const program::CallSpec& call = bound_->program().calls[instruction.call];
+  const program::CallSpec& call = bound_->program().calls[number];
   call_feeds_.clear();
   for (const int32_t slot : call.feeds) call_feeds_.push_back(slots_[slot]);
   ++root_->calls_in_flight_;
-  if (trace_ != nullptr) pending_[instruction.call]->sent_ns = trace_->now();
-  Status started = exchange_->start(bound_->first_call() + instruction.call, step_id_, call_feeds_,
-                                    pending_[instruction.call].get());
+  if (trace_ != nullptr) pending_[number]->sent_ns = trace_->now();
+  Status started = exchange_->start(bound_->first_call() + number, step_id_, call_feeds_,
+                                    pending_[number].get());
   if (!started.ok()) --root_->calls_in_flight_;
   call_feeds_.clear();
   return started;
 }
 
 Status Step::run_instruction(size_t index) {
-  const Instruction& instruction = bound_->program().instructions[index];
-  if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction);
+  const BoundInstruction& instruction = bound_->instruction(index);
+  if (instruction.kind == InstructionKind::kCallStart) return start_call(instruction.call);
   KernelContext context(this, &instruction);
   waits_for_.clear();
-  Status status = guarded([&] { return bound_->kernel(index)->run(context); });
+  Status status = guarded([&] { return instruction.kernel->run(context); });
   if (status.ok() || !waits_for_.empty()) [[likely]]
     return status;
-  return base::with_context(status, describe(instruction, slots_));
+  return base::with_context(status, describe(*instruction.source, slots_));
 }
 
 Status Step::run_only() {
-  KernelContext context(this, &bound_->program().instructions[0]);
-  return guarded([&] { return bound_->kernel(0)->run(context); });
+  const BoundInstruction& instruction = bound_->instruction(0);
+  KernelContext context(this, &instruction);
+  return guarded([&] { return instruction.kernel->run(context); });
 }
 
 /// Writes down the instruction that has just run, while its inputs are still there.
@@ -579,7 +612,7 @@ void Step::note_step() {
 
 /// Runs an instruction, or goes on with it. kBlocked: it must wait.
 inline Result<Step::Progress> Step::run_one(size_t index, bool stop_at_wait) {
-  const Instruction& instruction = bound_->program().instructions[index];
+  const BoundInstruction& instruction = bound_->instruction(index);
   if (instruction.kind == InstructionKind::kControl) return controls_[index]->advance(stop_at_wait);
   if (instruction.kind == InstructionKind::kCallWait) {
     const PendingCall& call = *pending_[instruction.call];
@@ -596,19 +629,18 @@ inline Result<Step::Progress> Step::run_one(size_t index, bool stop_at_wait) {
 
 template <bool traced>
 Result<Step::Progress> Step::run_all(bool stop_at_wait) {
-  const std::vector<Instruction>& instructions = bound_->program().instructions;
-  for (; pc_ < instructions.size(); ++pc_) {
+  for (; pc_ < bound_->size(); ++pc_) {
     if (stop_ != nullptr && stop_->raised()) [[unlikely]]
       return stop_->status();
-    const Instruction& instruction = instructions[pc_];
     if constexpr (traced) {
       // It may have begun before, and blocked.
       if (began_ns_ < 0) began_ns_ = trace_->now();
     }
     Result<Progress> progress = run_one(pc_, stop_at_wait);
     if (!progress.ok() || *progress == Progress::kBlocked) return progress;
-    if constexpr (traced) note(instruction);
-    for (const int32_t slot : instruction.releases) {
+    const BoundInstruction& instruction = bound_->instruction(pc_);
+    if constexpr (traced) note(*instruction.source);
+    for (const int32_t slot : instruction.releases()) {
       if (!is_planned(slot)) slots_[slot] = Tensor();
     }
     if (exchange_ != nullptr) root_->serve();
@@ -622,11 +654,11 @@ template Result<Step::Progress> Step::run_all<true>(bool stop_at_wait);
 
 /// How many may hold the buffer that the plan gives `output` where nobody has still to read what is
 /// in it: this step, and inputs that `instruction` is the last one to read.
-int Step::holders_to_expect(const Instruction& instruction, int32_t output,
+int Step::holders_to_expect(const BoundInstruction& instruction, int32_t output,
                             const tensor::Buffer* buffer) const {
   int holders = slots_[output].buffer().get() == buffer ? 2 : 1;
-  for (const int32_t slot : bound_->needs()->slots(
-           static_cast<size_t>(&instruction - bound_->program().instructions.data()))) {
+  const auto index = static_cast<size_t>(&instruction - &bound_->instruction(0));
+  for (const int32_t slot : bound_->needs()->slots(index)) {
     if (slot == output || slots_[slot].buffer().get() != buffer) continue;
     if (parking_->uses[slot] == 1) ++holders;
   }
@@ -637,7 +669,7 @@ int Step::holders_to_expect(const Instruction& instruction, int32_t output,
 /// that is told of arrivals, once its tensors have come.
 void Step::park(size_t index) {
   Parking& p = *parking_;
-  if (rendezvous_tells_ && bound_->program().instructions[index].op == "Recv") {
+  if (rendezvous_tells_ && bound_->instruction(index).source->op == "Recv") {
     Parking::Message& message = p.messages[index];
     if (message == Parking::Message::kHere) return make_ready(static_cast<int32_t>(index));
     message = Parking::Message::kAwaited;
@@ -657,7 +689,7 @@ void Step::go_on_after(size_t index) {
   const Needs& needs = *bound_->needs();
   ++p.done;
   p.missing[index] = Parking::kRan;
-  if (bound_->program().instructions[index].kind != InstructionKind::kCallWait) --p.to_start;
+  if (bound_->instruction(index).kind != InstructionKind::kCallWait) --p.to_start;
   for (const int32_t slot : needs.slots(index)) {
     if (--p.uses[slot] == 0) slots_[slot] = Tensor();
   }
@@ -717,7 +749,7 @@ void Step::begin_calls() {
   const int64_t began_ns = began_ns_;
   for (const int32_t index : bound_->needs()->calls()) {
     if (p.missing[index] != 0) continue;
-    const Instruction& instruction = bound_->program().instructions[index];
+    const BoundInstruction& instruction = bound_->instruction(static_cast<size_t>(index));
     const PendingCall& call = *pending_[instruction.call];
     if (trace_ != nullptr) began_ns_ = trace_->now();
     if (instruction.kind == InstructionKind::kCallWait) {
@@ -728,9 +760,9 @@ void Step::begin_calls() {
       const bool is_ready = std::all_of(reads.begin(), reads.end(), [&](int32_t read) {
         return p.missing[read] == Parking::kRan;
       });
-      if (!is_ready || !start_call(instruction).ok()) continue;
+      if (!is_ready || !start_call(instruction.call).ok()) continue;
     }
-    if (trace_ != nullptr) note(instruction);
+    if (trace_ != nullptr) note(*instruction.source);
     go_on_after(static_cast<size_t>(index));
   }
   began_ns_ = began_ns;

@@ -31,7 +31,14 @@ class BoundProgram {
                                                     const Environment& environment);
 
   [[nodiscard]] const program::Program& program() const { return program_; }
-  [[nodiscard]] Kernel* kernel(size_t instruction) const { return kernels_[instruction].get(); }
+  [[nodiscard]] const BoundInstruction& instruction(size_t i) const { return instructions_[i]; }
+  [[nodiscard]] size_t size() const { return instructions_.size(); }
+  /// What a run looks at of a slot.
+  struct Slot {
+    int32_t buffer = -1;  ///< As program::SlotInfo::buffer.
+    tensor::DType dtype = tensor::DType::kInvalid;
+  };
+  [[nodiscard]] const Slot& slot(int32_t i) const { return slots_[i]; }
   /// Index from which on there are only kCallWait instructions.
   [[nodiscard]] size_t tail() const { return tail_; }
   /// The number of the first call of this program or body among program::all_calls().
@@ -47,11 +54,16 @@ class BoundProgram {
 
   /// Finds the kernels of this program or body.
   Status find_kernels(const KernelTable& table, const Environment& environment);
+  /// Has the instructions of this program or body at hand. When it changes no more.
+  void lay_out();
 
   program::Program program_;
   const BoundProgram* whole_;
   std::vector<std::unique_ptr<BoundProgram>> bodies_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
+  std::vector<BoundInstruction> instructions_;
+  std::vector<int32_t> slots_of_;  // All instructions, one behind the other.
+  std::vector<Slot> slots_;
   std::unique_ptr<const Needs> needs_;
   size_t tail_ = 0;
   int first_call_ = 0;
@@ -182,11 +194,11 @@ class Step {
   void serve();
   void begin_calls();
   [[nodiscard]] bool waits_for_message(size_t index) const;
-  [[nodiscard]] int holders_to_expect(const program::Instruction& instruction, int32_t output,
+  [[nodiscard]] int holders_to_expect(const BoundInstruction& instruction, int32_t output,
                                       const tensor::Buffer* buffer) const;
   void note(const program::Instruction& instruction);
   Status run_instruction(size_t index);
-  Status start_call(const program::Instruction& instruction);
+  Status start_call(int32_t number);
 
   /// Where a step of a program that parks stands.
   struct Parking {

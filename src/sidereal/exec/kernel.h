@@ -24,17 +24,38 @@
 
 namespace sidereal::exec {
 
+class Kernel;
 class Step;
+
+/// What a run of an instruction looks at, close together: processes that share a core run steps
+/// with cold caches, and an instruction has names, attributes and a list elsewhere for each of
+/// these besides. Value type; borrows what it is made of.
+struct BoundInstruction {
+  Kernel* kernel = nullptr;  ///< nullptr: it is not computed.
+  const program::Instruction* source = nullptr;
+  const int32_t* slots = nullptr;  ///< Those read, written and released, in this order.
+  int32_t num_inputs = 0;
+  int32_t num_outputs = 0;
+  int32_t num_releases = 0;
+  int32_t call = -1;
+  program::InstructionKind kind = program::InstructionKind::kCompute;
+
+  [[nodiscard]] int32_t input(int i) const { return slots[i]; }
+  [[nodiscard]] int32_t output(int i) const { return slots[num_inputs + i]; }
+  [[nodiscard]] std::span<const int32_t> releases() const {
+    return {slots + num_inputs + num_outputs, static_cast<size_t>(num_releases)};
+  }
+};
 
 /// What a kernel sees of one run of its instruction.
 /// Thread: core-local; good during Kernel::run only.
 class KernelContext {
  public:
-  KernelContext(Step* step, const program::Instruction* instruction)
+  KernelContext(Step* step, const BoundInstruction* instruction)
       : step_(step), instruction_(instruction) {}
 
-  [[nodiscard]] int num_inputs() const { return static_cast<int>(instruction_->inputs.size()); }
-  [[nodiscard]] int num_outputs() const { return static_cast<int>(instruction_->outputs.size()); }
+  [[nodiscard]] int num_inputs() const { return instruction_->num_inputs; }
+  [[nodiscard]] int num_outputs() const { return instruction_->num_outputs; }
   [[nodiscard]] const tensor::Tensor& input(int i) const;
   /// Output `i` with `shape`, in the buffer the plan gave it. May be an input's memory where the
   /// op can work in place. Ends the kernel with kResourceExhausted when there is no memory for it.
@@ -121,7 +142,7 @@ class KernelContext {
   [[nodiscard]] tensor::Tensor strings(const tensor::Shape& shape) const;
 
   Step* step_;
-  const program::Instruction* instruction_;
+  const BoundInstruction* instruction_;
 };
 
 /// Thrown where a kernel must end and has no status to return; the step catches it.
