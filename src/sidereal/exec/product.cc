@@ -168,7 +168,7 @@ Product::Cut Product::cut_of(const Form& form) {
   constexpr double kFlopsMin = 3e7;
   const kernels::MatMulDims& d = form.dims;
   const double work = flops(d) * static_cast<double>(form.batch);
-  if (form.in != DType::kFloat32 || work < 2 * kFlopsMin) return {};
+  if (work < 2 * kFlopsMin) return {};
   const auto parts_of = [&](int64_t extent, int64_t least, Cut::Along along) {
     return Cut{std::min(kPartsMax, extent / least), along};
   };
@@ -183,16 +183,19 @@ Product::Cut Product::cut_of(const Form& form) {
 
 void Product::run_prepared(KernelContext& c, const Form& form, const void* a, const void* b,
                            const Epilogue& then, void* out) {
-  const Cut cut = cut_of(form);
+  Cut cut = cut_of(form);
   const kernels::MatMulDims& d = form.dims;
   const bool is_stack = cut.along == Cut::Along::kStack;
   const int64_t whole = is_stack ? form.batch : d.m;
+  constexpr int64_t kRowsMin = 16;
+  if (!is_stack) cut.parts = std::clamp<int64_t>(d.m / kRowsMin, 1, cut.parts);
   const auto first_of = [&](int64_t i) { return whole * i / cut.parts; };
   std::array<size_t, kPartsMax> ends = {};
   size_t bytes = 0;
   for (int64_t i = 0; i < cut.parts; ++i) {
     Form part = form;
     (is_stack ? part.batch : part.dims.m) = first_of(i + 1) - first_of(i);
+    if (!is_stack && d.trans_a) part.a_row = d.m;
     constexpr size_t kLine = 64;
     bytes += (parts_[i].prepare(part) + kLine - 1) / kLine * kLine;
     ends[i] = bytes;
@@ -200,7 +203,8 @@ void Product::run_prepared(KernelContext& c, const Form& form, const void* a, co
   const Tensor scratch = c.temporary(DType::kUInt8, Shape{static_cast<int64_t>(bytes)});
   const auto in_bytes = static_cast<int64_t>(tensor::size_of(form.in));
   const auto out_bytes = static_cast<int64_t>(tensor::size_of(form.out));
-  const int64_t a_step = (is_stack ? (form.one_a ? 0 : d.m * d.k) : d.k) * in_bytes;
+  const int64_t a_row = d.trans_a ? 1 : d.k;
+  const int64_t a_step = (is_stack ? (form.one_a ? 0 : d.m * d.k) : a_row) * in_bytes;
   const int64_t b_step = is_stack && !form.one_b ? d.k * d.n * in_bytes : 0;
   const int64_t out_step = (is_stack ? d.m * d.n : d.n) * out_bytes;
   c.run_parts(cut.parts, [&](int64_t i) {

@@ -33,10 +33,10 @@ struct Epilogue {
   bool relu = false;            ///< Where there is a bias.
 };
 
-/// Products of stacks of matrices for one instruction. Large float32 products are cut into parts,
-/// which depend on their shapes only: so do the sums, however many threads there are. bfloat16 is
-/// summed in float32, by the processor's units for it where it has them, else widened; which of the
-/// two changes the order of the sums.
+/// Products of stacks of matrices for one instruction. Large ones are cut into parts, which depend
+/// on their shapes only: so do the sums, however many threads there are. bfloat16 is summed in
+/// float32, by the processor's units for it where it has them, else widened; which of the two
+/// changes the order of the sums.
 /// Thread: core-local; parts run on the threads that the step may use.
 class Product {
  public:

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cfenv>
+#include <cmath>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "sidereal/exec/product.h"
 #include "sidereal/exec/testing/one_program.h"
+#include "sidereal/tensor/half.h"
 
 namespace sidereal::exec {
 namespace {
@@ -54,16 +56,23 @@ struct Case {
   std::string op;
   std::vector<Shape> shapes;
   AttrMap attrs = {};
+  DType dtype = DType::kFloat32;  ///< Of the inputs.
 };
 
-Tensor values(const Shape& shape, int seed) {
-  Tensor out = Tensor::empty(DType::kFloat32, shape);
+template <class T>
+Tensor values_of(const Shape& shape, int seed) {
+  Tensor out = Tensor::empty(tensor::kDTypeOf<T>, shape);
   uint32_t state = 12345U + static_cast<uint32_t>(seed);
-  for (float& x : out.data<float>()) {
+  for (T& x : out.data<T>()) {
     state = state * 1664525U + 1013904223U;
-    x = static_cast<float>(state >> 8) / static_cast<float>(1U << 24) - 0.5F;
+    x = static_cast<T>(static_cast<float>(state >> 8) / static_cast<float>(1U << 24) - 0.5F);
   }
   return out;
+}
+
+Tensor values(DType dtype, const Shape& shape, int seed) {
+  return dtype == DType::kFloat32 ? values_of<float>(shape, seed)
+                                  : values_of<tensor::BFloat16>(shape, seed);
 }
 
 Tensor run(const Case& one, Workers* workers) {
@@ -72,7 +81,7 @@ Tensor run(const Case& one, Workers* workers) {
   instruction.op = instruction.name = one.op;
   instruction.attrs = one.attrs;
   for (size_t i = 0; i < one.shapes.size(); ++i) {
-    program.slots.push_back({DType::kFloat32, one.shapes[i], -1});
+    program.slots.push_back({one.dtype, one.shapes[i], -1});
     program.feeds.push_back(static_cast<int32_t>(i));
     program.feed_names.push_back(fmt::format("x{}", i));
     instruction.inputs.push_back(static_cast<int32_t>(i));
@@ -90,7 +99,8 @@ Tensor run(const Case& one, Workers* workers) {
   step.set_workers(workers);
   step.begin(1);
   for (size_t i = 0; i < one.shapes.size(); ++i) {
-    EXPECT_TRUE(step.feed(static_cast<int>(i), values(one.shapes[i], static_cast<int>(i))).ok());
+    const Tensor value = values(one.dtype, one.shapes[i], static_cast<int>(i));
+    EXPECT_TRUE(step.feed(static_cast<int>(i), value).ok());
   }
   const auto progress = step.advance();
   EXPECT_TRUE(progress.ok()) << progress.status();
@@ -108,6 +118,11 @@ TEST(Workers, change_no_bit_of_a_result) {
       {"MatMul", {{4096, 96}, {4096, 80}}, left},
       {"MatMul", {{1100, 300}, {120, 300}}, right},
       {"MatMul", {{300, 27, 40}, {300, 27, 40}}, right},
+      {"MatMul", {{2048, 200}, {200, 96}}, plain, DType::kBFloat16},
+      {"MatMul", {{4096, 96}, {4096, 80}}, left, DType::kBFloat16},
+      {"MatMul", {{2048, 90}, {2048, 300}}, left, DType::kBFloat16},
+      {"MatMul", {{8, 9000}, {700, 9000}}, right, DType::kBFloat16},
+      {"MatMul", {{300, 27, 40}, {300, 27, 40}}, right, DType::kBFloat16},
       {"FusedMatMul", {{1300, 250}, {250, 100}, {100}}, {{"relu", true}}},
       {"FusedMatMul", {{96, 4100}, {4100, 100}, {100}}, {}},
       {"ConcatMatMul",
@@ -139,6 +154,44 @@ TEST(Workers, change_no_bit_of_a_result) {
       const Tensor helped = run(one, workers);
       ASSERT_EQ(helped.nbytes(), alone.nbytes());
       EXPECT_EQ(std::memcmp(helped.raw(), alone.raw(), alone.nbytes()), 0);
+    }
+  }
+}
+
+TEST(Workers, multiply_bfloat16_as_float32_would_its_values) {
+  struct Product {
+    std::vector<Shape> shapes;
+    bool left = false;
+    bool right = false;
+  };
+  const std::vector<Product> products = {{{{2048, 200}, {200, 96}}},
+                                         {{{1100, 300}, {120, 300}}, false, true},
+                                         {{{4096, 96}, {4096, 80}}, true, false},
+                                         {{{4099, 50}, {90, 4099}}, true, true},
+                                         {{{12, 6000}, {6000, 500}}}};
+  Workers workers(3);
+  for (const Product& one : products) {
+    SCOPED_TRACE(fmt::format("{} {}", one.shapes[0].to_string(), one.shapes[1].to_string()));
+    const AttrMap attrs = {{"transpose_a", one.left}, {"transpose_b", one.right}};
+    const Tensor got = run({"MatMul", one.shapes, attrs, DType::kBFloat16}, &workers);
+    const Tensor a = values_of<tensor::BFloat16>(one.shapes[0], 0);
+    const Tensor b = values_of<tensor::BFloat16>(one.shapes[1], 1);
+    const auto x = a.data<const tensor::BFloat16>();
+    const auto y = b.data<const tensor::BFloat16>();
+    const auto z = got.data<const float>();
+    const int64_t m = one.shapes[0].dim(one.left ? 1 : 0);
+    const int64_t k = one.shapes[0].dim(one.left ? 0 : 1);
+    const int64_t n = one.shapes[1].dim(one.right ? 0 : 1);
+    ASSERT_EQ(z.size(), static_cast<size_t>(m * n));
+    for (int64_t i = 0; i < m; i += 7) {
+      for (int64_t j = 0; j < n; j += 5) {
+        double want = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          want += static_cast<double>(x[one.left ? l * m + i : i * k + l]) *
+                  static_cast<double>(y[one.right ? j * k + l : l * n + j]);
+        }
+        ASSERT_NEAR(z[i * n + j], want, 1e-3) << "at " << i << ", " << j;
+      }
     }
   }
 }

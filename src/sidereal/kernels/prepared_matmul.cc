@@ -32,11 +32,13 @@ dnnl_data_type_t type_of(tensor::DType dtype) {
 }
 
 /// Of a stack of matrices [batch, rows, columns], stored [batch, columns, rows] if `transposed`.
+/// `row`: elements from one stored row to the next; 0: they follow one another.
 dnnl_memory_desc_t describe(int64_t batch, int64_t rows, int64_t columns, bool transposed,
-                            dnnl_data_type_t dtype) {
+                            dnnl_data_type_t dtype, int64_t row = 0) {
   const std::array<dnnl_dim_t, 3> dims = {batch, rows, columns};
-  const std::array<dnnl_dim_t, 3> strides = {rows * columns, transposed ? 1 : columns,
-                                             transposed ? rows : 1};
+  if (row == 0) row = transposed ? rows : columns;
+  const std::array<dnnl_dim_t, 3> strides = {row * (transposed ? columns : rows),
+                                             transposed ? 1 : row, transposed ? row : 1};
   dnnl_memory_desc_t out;
   must(dnnl_memory_desc_init_by_strides(&out, 3, dims.data(), dtype, strides.data()),
        "dnnl_memory_desc_init_by_strides");
@@ -46,7 +48,7 @@ dnnl_memory_desc_t describe(int64_t batch, int64_t rows, int64_t columns, bool t
 dnnl_primitive_desc_t describe_product(const PreparedMatMul::Form& f,
                                        std::array<dnnl_memory_desc_t, 4>* places) {
   const MatMulDims& d = f.dims;
-  (*places)[0] = describe(f.one_a ? 1 : f.batch, d.m, d.k, d.trans_a, type_of(f.in));
+  (*places)[0] = describe(f.one_a ? 1 : f.batch, d.m, d.k, d.trans_a, type_of(f.in), f.a_row);
   (*places)[1] = describe(f.one_b ? 1 : f.batch, d.k, d.n, d.trans_b, type_of(f.in));
   (*places)[2] = describe(1, 1, d.n, false, dnnl_f32);
   (*places)[3] = describe(f.batch, d.m, d.n, false, type_of(f.out));

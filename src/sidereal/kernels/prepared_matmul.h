@@ -22,10 +22,13 @@ class PreparedMatMul {
  public:
   /// What one product is. Value type.
   struct Form {
-    MatMulDims dims;                              ///< Each of them at least 1.
-    int64_t batch = 1;                            ///< Products, one after the other in memory.
-    bool one_a = false;                           ///< All products have the first matrix a.
-    bool one_b = false;                           ///< All products have the first matrix b.
+    MatMulDims dims;     ///< Each of them at least 1.
+    int64_t batch = 1;   ///< Products, one after the other in memory.
+    bool one_a = false;  ///< All products have the first matrix a.
+    bool one_b = false;  ///< All products have the first matrix b.
+    /// Elements from one stored row of a to the next, where it is a part of a larger matrix;
+    /// 0: its rows follow one another.
+    int64_t a_row = 0;
     tensor::DType in = tensor::DType::kFloat32;   ///< Of a and b; float32 or bfloat16.
     tensor::DType out = tensor::DType::kFloat32;  ///< float32, or as `in`.
     bool has_bias = false;                        ///< float32 [n] is added.

@@ -24,6 +24,10 @@ std::vector<T> random_values(int64_t n, uint64_t seed) {
   return v;
 }
 
+int64_t row_of_a(const PreparedMatMul::Form& f) {
+  return f.a_row > 0 ? f.a_row : (f.dims.trans_a ? f.dims.m : f.dims.k);
+}
+
 /// The product in double precision, before rounding.
 template <class T>
 std::vector<double> plain(const PreparedMatMul::Form& f, const std::vector<T>& a,
@@ -37,7 +41,7 @@ std::vector<double> plain(const PreparedMatMul::Form& f, const std::vector<T>& a
       for (int64_t j = 0; j < d.n; ++j) {
         double sum = f.has_bias ? bias[j] : 0.0;
         for (int64_t l = 0; l < d.k; ++l) {
-          sum += static_cast<double>(x[d.trans_a ? l * d.m + i : i * d.k + l]) *
+          sum += static_cast<double>(x[d.trans_a ? l * row_of_a(f) + i : i * row_of_a(f) + l]) *
                  static_cast<double>(y[d.trans_b ? j * d.k + l : l * d.n + j]);
         }
         out.push_back(sum);
@@ -50,7 +54,8 @@ std::vector<double> plain(const PreparedMatMul::Form& f, const std::vector<T>& a
 template <class T>
 void check_values(PreparedMatMul* product, const PreparedMatMul::Form& f) {
   const MatMulDims& d = f.dims;
-  const auto a = random_values<T>((f.one_a ? 1 : f.batch) * d.m * d.k, 1);
+  const auto a =
+      random_values<T>((f.one_a ? 1 : f.batch) * row_of_a(f) * (d.trans_a ? d.k : d.m), 1);
   const auto b = random_values<T>((f.one_b ? 1 : f.batch) * d.k * d.n, 2);
   const auto bias = random_values<float>(d.n, 3);
   const std::vector<double> want = plain(f, a, b, bias);
@@ -98,6 +103,15 @@ TEST(PreparedMatMul, MultipliesStacksAndAStackByOneMatrix) {
                      .one_a = (bits & 12) == 4,
                      .one_b = (bits & 12) == 8});
   }
+}
+
+TEST(PreparedMatMul, TakesAPartOfALargerMatrix) {
+  PreparedMatMul product;
+  for (int bits = 0; bits < 4; ++bits) {
+    const bool trans_a = (bits & 1) != 0;
+    check(&product, {.dims = {27, 16, 21, trans_a, (bits & 2) != 0}, .a_row = 40});
+  }
+  check(&product, {.dims = {27, 16, 21, true, false}});  // Another form.
 }
 
 TEST(PreparedMatMul, GivesTheSameBitsAgain) {
