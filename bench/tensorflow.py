@@ -4,9 +4,9 @@ and a job of a ClusterCoordinator beside TensorFlow's.
 
 The models are those of _session_models.py: one source, of which TensorFlow runs the same lines as
 sidereal.v1. Each engine has its parameter servers and its worker in processes of their own; clients
-run one step after the other, TensorFlow's in a process of its own. All servers are up together;
-sides take turns within each round, and figures are medians of the rounds. `./dev setup --peers`
-installs TensorFlow.
+run one step after the other, TensorFlow's in a process of its own. All servers are up together, and
+use all processors for an op, as TensorFlow's do where nobody says otherwise; sides take turns
+within each round, and figures are medians of the rounds. `./dev setup --peers` installs TensorFlow.
 
 The job is that of _deepfm_job.py: see _job_sides.py.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import sidereal.v1 as tf
-from _job_sides import JOB, job_table, run_job, show_job
+from _job_sides import JOB, SERVER_OPTIONS, job_table, run_job, show_job
 from _session_models import MODELS, Model, Trainer
 from common import (
     ROOT,
@@ -53,6 +53,8 @@ PEER = ROOT / "bench/peers/tensorflow_task.py"
 
 class Ours(Side):
     """Sidereal with one protocol; the client is this process."""
+
+    server_options = SERVER_OPTIONS
 
     def __init__(self, model: Model, protocol: str) -> None:
         super().__init__(protocol)
