@@ -187,6 +187,7 @@ void Product::run_prepared(KernelContext& c, const Form& form, const void* a, co
   const kernels::MatMulDims& d = form.dims;
   const bool is_stack = cut.along == Cut::Along::kStack;
   const int64_t whole = is_stack ? form.batch : d.m;
+  // One matrix is cut along its rows, whichever of its extents is long: nothing is added up.
   constexpr int64_t kRowsMin = 16;
   if (!is_stack) cut.parts = std::clamp<int64_t>(d.m / kRowsMin, 1, cut.parts);
   const auto first_of = [&](int64_t i) { return whole * i / cut.parts; };
