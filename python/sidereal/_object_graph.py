@@ -114,7 +114,7 @@ def encode(nodes: list[Node]) -> bytes:
     return b"".join(out)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         byte = data[at]
@@ -126,18 +126,18 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number of more than 64 bits")
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def fields_of(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message: their places, and numbers or bytes."""
     at = 0
     while at < len(data):
-        tag, at = _read_varint(data, at)
+        tag, at = read_varint(data, at)
         kind = tag & 7
         if kind == 0:
-            number, at = _read_varint(data, at)
+            number, at = read_varint(data, at)
             yield tag >> 3, number
             continue
         if kind == 2:
-            length, at = _read_varint(data, at)
+            length, at = read_varint(data, at)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
@@ -153,7 +153,7 @@ def _values(data: int | bytes, *places: int) -> list[int | str]:
     found: dict[int, int | str] = {}
     if isinstance(data, int):
         raise ValueError("a number in the place of a message")
-    for place, value in _fields(data):
+    for place, value in fields_of(data):
         found[place] = value if isinstance(value, int) else value.decode()
     return [found.get(place, "") for place in places]
 
@@ -162,7 +162,7 @@ def _node(data: int | bytes) -> Node:
     if isinstance(data, int):
         raise ValueError("a number in the place of a node")
     made = Node()
-    for place, value in _fields(data):
+    for place, value in fields_of(data):
         if place == 1:
             node, name = _values(value, 1, 2)
             made.children.append(Child(int(node or 0), str(name)))
@@ -177,7 +177,7 @@ def _node(data: int | bytes) -> Node:
 def decode(data: bytes, where: str) -> list[Node]:
     """The nodes of a message; DataLossError for one that was damaged."""
     try:
-        nodes = [_node(value) for place, value in _fields(data) if place == 1]
+        nodes = [_node(value) for place, value in fields_of(data) if place == 1]
         if not nodes:
             raise ValueError("it has no objects")
         for node in nodes:

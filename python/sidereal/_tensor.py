@@ -13,6 +13,7 @@ from . import errors, ops
 from ._dispatch import apply, binary, to_tensor
 from ._native import Output, Tensor
 from ._sites import add_line
+from .tensor_shape import TensorShape
 
 #: What operators give back to Python, which then tries the other operand or raises TypeError.
 _NO_NUMBERS = (str, bytes, dict, set, type(None))
@@ -215,9 +216,30 @@ def _str(self: Tensor) -> str:
     return repr(self) if self.size != 1 or self.ndim else str(_scalar(self))
 
 
+def _set_shape(self: Any, shape: Any) -> None:
+    """Nothing: shapes are known as well as they can be. ValueError when it cannot have that one."""
+    if self.shape is not None and not self.shape.is_compatible_with(shape):
+        raise ValueError(f"a tensor of shape {self.shape} cannot have the shape {tuple(shape)}")
+
+
+def _install_shape(cls: type) -> None:
+    """Gives shapes TensorFlow's methods."""
+    native: Any = cls.__dict__["shape"]
+    read = native.fget
+
+    def shape(self: Any) -> TensorShape | None:
+        found = read(self)
+        return None if found is None else tuple.__new__(TensorShape, found)
+
+    setattr(cls, "shape", property(shape, doc=native.__doc__))
+    setattr(cls, "get_shape", shape)
+    setattr(cls, "set_shape", _set_shape)
+
+
 def _install_tensor() -> None:
     methods: dict[str, Any] = {
         "__array__": _array,
+        "device": "/job:localhost/replica:0/task:0/device:CPU:0",
         "item": _scalar,
         "tolist": lambda self: self.numpy().tolist(),
         "__bool__": _bool,
@@ -299,7 +321,8 @@ def _install_output() -> None:
         setattr(Output, name, method)
 
 
-install_shared(Tensor)
-install_shared(Output)
+for _class in (Tensor, Output):
+    install_shared(_class)
+    _install_shape(_class)
 _install_tensor()
 _install_output()

@@ -17,6 +17,7 @@ from ._dispatch import ENGINE, convert, state, to_tensor
 from ._graphs import ElsewhereError, FuncGraph, Graph, graph_of, legal_name, locate
 from ._native import LocalFunction, Output, Tensor
 from ._sites import add_line, user_line
+from .config import functions_run_eagerly
 from .dtypes import DType, as_dtype, name_of
 from .indexed_slices import IndexedSlices
 from .variable import Variable
@@ -456,7 +457,7 @@ class Function:
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if state.graph is not None:
+        if state.graph is not None or functions_run_eagerly():
             return self.python_function(*args, **kwargs)
         exact = ENGINE.signature(args) if not kwargs and self._simple else None
         if exact is not None:
@@ -658,6 +659,9 @@ def function(
     input_signature: Sequence[Any] | None = None,
     reduce_retracing: bool = True,
     compute_dtype: Any = "float32",
+    autograph: bool = True,
+    jit_compile: bool | None = None,
+    experimental_relax_shapes: bool | None = None,
 ) -> Any:
     """Makes a Python function of tensors run as one program (tf.function). A decorator.
 
@@ -682,7 +686,13 @@ def function(
     optimizers, losses, what is returned) stays float32. It is for processors with units for it
     (AMX, AVX512-BF16); on others it changes nothing. get_concrete_function().compute_dtype says
     which holds. Dtypes in the Python code are float32 all the same.
+
+    `autograph` and `jit_compile` are taken for the sake of programs that have them, and change
+    nothing: every function is compiled, and none of its Python code is rewritten.
+    `experimental_relax_shapes` is what `reduce_retracing` was called.
     """
+    if experimental_relax_shapes is not None:
+        reduce_retracing = experimental_relax_shapes
     if func is None:
         return lambda f: Function(f, input_signature, reduce_retracing, compute_dtype)
     return Function(func, input_signature, reduce_retracing, compute_dtype)

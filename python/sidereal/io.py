@@ -1,8 +1,9 @@
 """Bytes to values and back, with the names of tf.io: CSV records, raw numbers, tf.train.Example
-messages, and files of records."""
+messages, files of records, and files of any kind (gfile)."""
 
 from __future__ import annotations
 
+from . import gfile
 from .ops.parsing import (
     FixedLenFeature,
     FixedLenSequenceFeature,
@@ -28,6 +29,7 @@ __all__ = [
     "decode_raw",
     "encode_example",
     "encode_raw",
+    "gfile",
     "parse_example",
     "parse_single_example",
     "tf_record_iterator",

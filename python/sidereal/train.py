@@ -16,11 +16,13 @@ from .checkpoint_management import (
 )
 from .checkpoint_manager import CheckpointManager
 from .cluster_spec import ClusterDef, ClusterDeviceFilters, ClusterSpec, JobDef
+from .example import BytesList, Example, Feature, Features, FloatList, Int64List
 from .server import Server, ServerDef
 
 __all__ = [
-    "Checkpoint", "CheckpointManager", "CheckpointOptions", "CheckpointReader", "CheckpointState",
-    "ClusterDef", "ClusterDeviceFilters", "ClusterSpec", "JobDef", "Server", "ServerDef",
+    "BytesList", "Checkpoint", "CheckpointManager", "CheckpointOptions", "CheckpointReader",
+    "CheckpointState", "ClusterDef", "ClusterDeviceFilters", "ClusterSpec", "Example", "Feature",
+    "Features", "FloatList", "Int64List", "JobDef", "Server", "ServerDef",
     "checkpoints_iterator", "get_checkpoint_state", "latest_checkpoint", "list_variables",
     "load_checkpoint", "load_variable",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from ._trackable import VARIABLE_VALUE
 from .dtypes import DType, is_floating, name_of
 from .indexed_slices import IndexedSlices
 from .ops import array, indexing
+from .tensor_shape import TensorShape
 
 _numbers = itertools.count()
 
@@ -217,6 +218,8 @@ class Variable(metaclass=_VariableType):
 
     #: Who runs steps that read and change it outside of graphs; None: it is in this process.
     _home: Any = None
+    #: Where it is.
+    device = "/job:localhost/replica:0/task:0/device:CPU:0"
 
     _checkpoint_attribute: str | None = VARIABLE_VALUE
 
@@ -254,7 +257,7 @@ class Variable(metaclass=_VariableType):
         self.constraint: Any = None
         self.regularizer: Any = None
         self.dtype = dtype
-        self.shape = shape
+        self.shape = TensorShape(shape)
         self.synchronization = _member(VariableSynchronization, synchronization, "synchronization")
         self.aggregation = _member(VariableAggregation, aggregation, "aggregation")
         on_read = synchronization is VariableSynchronization.ON_READ
@@ -269,6 +272,10 @@ class Variable(metaclass=_VariableType):
     @property
     def ndim(self) -> int:
         return len(self.shape)
+
+    def get_shape(self) -> TensorShape:
+        """`shape`."""
+        return self.shape
 
     def _present(self) -> Tensor:
         """The value now, whatever is being built."""

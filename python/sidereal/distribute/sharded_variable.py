@@ -18,6 +18,7 @@ from ..dtypes import DType, name_of
 from ..indexed_slices import IndexedSlices
 from ..ops import array, embedding
 from ..ops._arguments import index_tensor
+from ..tensor_shape import TensorShape
 from ..variable import CutVariable, SaveSliceInfo, Variable, fitting
 
 __all__ = ["ShardedVariable"]
@@ -52,7 +53,7 @@ class ShardedVariable(CutVariable):
         sizes = [variable.shape[0] for variable in variables]
         self.name = name
         self.dtype: DType = variables[0].dtype
-        self.shape: tuple[int, ...] = (sum(sizes), *variables[0].shape[1:])
+        self.shape = TensorShape((sum(sizes), *variables[0].shape[1:]))
         self._sizes = sizes
         #: The first row of each shard.
         self._begins = [0, *itertools.accumulate(sizes)][:-1]

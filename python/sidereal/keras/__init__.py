@@ -11,6 +11,7 @@ what they are trained with.
 from . import (
     activations,
     applications,
+    backend,
     callbacks,
     constraints,
     initializers,
@@ -19,6 +20,7 @@ from . import (
     metrics,
     models,
     optimizers,
+    preprocessing,
     regularizers,
     saving,
     utils,
@@ -34,7 +36,7 @@ from .regularizers import Regularizer
 
 __all__ = [
     "Initializer", "Input", "Layer", "Loss", "Metric", "Model", "Optimizer", "Regularizer",
-    "Sequential", "SidecarEvaluator", "activations", "applications", "callbacks", "constraints",
-    "initializers", "layers", "losses", "metrics", "models", "optimizers", "regularizers", "saving",
-    "utils",
+    "Sequential", "SidecarEvaluator", "activations", "applications", "backend", "callbacks",
+    "constraints", "initializers", "layers", "losses", "metrics", "models", "optimizers",
+    "preprocessing", "regularizers", "saving", "utils",
 ]  # fmt: skip

@@ -36,6 +36,15 @@ def unpack(data: Any) -> tuple[Any, Any, Any]:
     return x, y, weight
 
 
+def pack(x: Any, y: Any, weight: Any) -> Any:
+    """As Keras gives a batch to the steps of a model: x alone, (x, y) or (x, y, sample_weight)."""
+    if weight is not None:
+        return x, y, weight
+    if y is not None:
+        return x, y
+    return (x,) if isinstance(x, (list, tuple)) else x
+
+
 def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, (bool, int, float, str, bytes, np.generic))
 

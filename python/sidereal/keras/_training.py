@@ -17,7 +17,17 @@ from ..ops import array, math
 from ..ops.ragged import RaggedTensor
 from ..variable import together
 from . import optimizers
-from ._batches import Arrays, Batch, Epochs, class_weights, count, data_of, tensors, unpack
+from ._batches import (
+    Arrays,
+    Batch,
+    Epochs,
+    class_weights,
+    count,
+    data_of,
+    pack,
+    tensors,
+    unpack,
+)
 from ._cluster import Call, Cluster, WorkerData
 from ._compiled import CompiledLoss, CompiledMetrics
 from ._configs import deserialize, serialize
@@ -262,7 +272,7 @@ class Trainer(Layer):
         prediction those of all."""
 
         def run(batches: Any) -> Any:
-            results = [step(batch) for batch in batches]
+            results = [step(pack(*unpack(batch))) for batch in batches]
             # What layers added belongs to a graph that is finished.
             self._clear_losses()
             return results if kind == "predict" else results[-1]

@@ -12,6 +12,7 @@ when it is changed; a schedule (keras.optimizers.schedules) is computed from `it
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -358,6 +359,8 @@ __all__ = ["Optimizer", "deserialize", "get", "schedules", "serialize", *_CLASSE
 
 
 def __getattr__(name: str) -> Any:
+    if name == "legacy":  # What Keras 2 had before: the same rules.
+        return sys.modules[__name__]
     raise AttributeError(f"no optimizer {name}; the classes are: {', '.join(_CLASSES)}")
 
 

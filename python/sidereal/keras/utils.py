@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._datasets import Dataset
 from ..ops.random import set_seed
+from ._configs import (
+    CustomObjectScope,
+    custom_object_scope,
+    get_custom_objects,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+)
+from ._configs import deserialize as deserialize_keras_object
+from ._configs import serialize as serialize_keras_object
 from ._sidecar import SidecarEvaluator
 
-__all__ = ["SidecarEvaluator", "experimental", "set_random_seed", "to_categorical"]
+__all__ = [
+    "CustomObjectScope", "SidecarEvaluator", "clear_session", "custom_object_scope",
+    "deserialize_keras_object", "experimental", "get_custom_objects", "get_registered_name",
+    "get_registered_object", "normalize", "pad_sequences", "register_keras_serializable",
+    "serialize_keras_object", "set_random_seed", "to_categorical",
+]  # fmt: skip
 
 
 def set_random_seed(seed: int) -> None:
@@ -41,6 +56,48 @@ def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:
             f"are 0 to {classes - 1}"
         )
     return (numbers[:, None] == np.arange(classes)).astype(np.float64).reshape(*shape, classes)
+
+
+def clear_session() -> None:
+    """Nothing: layers and models hold what they have, and nothing else does."""
+
+
+def normalize(x: Any, axis: int = -1, order: int = 2) -> np.ndarray:
+    """An array divided by the length of its vectors along an axis; those of length 0 stay."""
+    array = np.asarray(x)
+    length = np.atleast_1d(np.linalg.norm(array, order, axis))
+    length[length == 0] = 1
+    return array / np.expand_dims(length, axis)
+
+
+def pad_sequences(
+    sequences: Sequence[Sequence[Any]], maxlen: int | None = None, dtype: Any = "int32",
+    padding: str = "pre", truncating: str = "pre", value: Any = 0.0,
+) -> np.ndarray:  # fmt: skip
+    """Sequences as rows of one array, as long as the longest or `maxlen`: filled up with `value`,
+    or cut, at their beginning ("pre") or end ("post")."""
+    for name, given in (("padding", padding), ("truncating", truncating)):
+        if given not in ("pre", "post"):
+            raise ValueError(f"{name} is {given!r}; it must be 'pre' or 'post'")
+    lengths = [len(each) for each in sequences]
+    width = max(lengths, default=0) if maxlen is None else maxlen
+    inner = next((np.shape(each)[1:] for each in sequences if len(each)), ())
+    if isinstance(value, str) and np.dtype(dtype) != np.dtype(object):
+        raise ValueError(f"dtype {dtype} has no text; padding with {value!r} needs dtype=object")
+    found = np.full((len(lengths), width, *inner), value, dtype=dtype)
+    for row, each in zip(found, sequences):
+        kept = each[max(0, len(each) - width) :] if truncating == "pre" else each[:width]
+        if len(kept) == 0:
+            continue
+        if np.shape(kept)[1:] != inner:
+            raise ValueError(
+                f"elements of sequences have shapes {np.shape(kept)[1:]} and {inner}; one is wanted"
+            )
+        if padding == "post":
+            row[: len(kept)] = kept
+        else:
+            row[width - len(kept) :] = kept
+    return found
 
 
 class DatasetCreator:

@@ -515,4 +515,14 @@ def _traced(function: Fn, arguments: Sequence[Any]) -> Any:
     return nest.pack(result, runs.call(ENGINE, values))
 
 
-__all__ = ["case", "cond", "foldl", "foldr", "map_fn", "scan", "switch_case", "while_loop"]
+def vectorized_map(
+    fn: Fn, elems: Any, fallback_to_while_loop: bool = True, warn: bool = True
+) -> Any:
+    """map_fn() (tf.vectorized_map): rows are worked on one after another."""
+    return map_fn(fn, elems)
+
+
+__all__ = [
+    "case", "cond", "foldl", "foldr", "map_fn", "scan", "switch_case", "vectorized_map",
+    "while_loop",
+]  # fmt: skip

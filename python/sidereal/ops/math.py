@@ -391,3 +391,56 @@ def log_softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
 def softmax(logits: Any, axis: int = -1, name: str | None = None) -> Any:
     """exp(logits) / sum(exp(logits)) along `axis`, without overflow. TensorFlow: tf.nn.softmax."""
     return apply("Softmax", (logits,), {"axis": int(axis)}, name=name)
+
+
+def count_nonzero(
+    input: Any, axis: Any = None, keepdims: bool | None = None, dtype: Any = "int64",
+    name: str | None = None,
+) -> Any:  # fmt: skip
+    """How many elements are not 0, over axes (tf.math.count_nonzero)."""
+    x = convert(input)
+    return reduce_sum(cast(not_equal(x, cast(0, x.dtype)), dtype), axis, bool(keepdims), name)
+
+
+def reciprocal_no_nan(x: Any, name: str | None = None) -> Any:
+    """1 / x, and 0 where x is 0 (tf.math.reciprocal_no_nan)."""
+    x = convert(x)
+    return divide_no_nan(cast(1, x.dtype), x, name)
+
+
+def xdivy(x: Any, y: Any, name: str | None = None) -> Any:
+    """x / y, and 0 where x is 0 (tf.math.xdivy)."""
+    x, y = align(x, y)
+    zero = equal(x, cast(0, x.dtype))
+    return where(zero, cast(0, x.dtype), divide(x, where(zero, cast(1, y.dtype), y)), name)
+
+
+def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Any:
+    """A tensor times a number (tf.math.scalar_mul)."""
+    return multiply(scalar, x, name)
+
+
+def polyval(coeffs: Sequence[Any], x: Any, name: str | None = None) -> Any:
+    """A polynomial at x, the coefficient of the highest power first (tf.math.polyval)."""
+    if not isinstance(coeffs, (list, tuple)):
+        raise ValueError(f"coeffs is {coeffs!r:.60}; it must be a list")
+    x = convert(x)
+    total = cast(0, x.dtype)
+    for each in coeffs:
+        total = add(multiply(total, x), each)
+    return total
+
+
+def confusion_matrix(
+    labels: Any, predictions: Any, num_classes: int | None = None, weights: Any = None,
+    dtype: Any = "int32", name: str | None = None,
+) -> Any:  # fmt: skip
+    """How often each class (rows) was taken for each class (columns) (tf.math.confusion_matrix).
+    `num_classes` must be given where labels have no values yet."""
+    labels, predictions = cast(labels, "int64"), cast(predictions, "int64")
+    if num_classes is None:
+        top = maximum(reduce_max(labels), reduce_max(predictions))
+        num_classes = int(top) + 1
+    ones = cast(labels * 0 + 1 if weights is None else convert(weights), dtype)
+    cells = unsorted_segment_sum(ones, labels * num_classes + predictions, num_classes**2)
+    return apply("Reshape", (cells,), {"shape": [num_classes, num_classes]}, name=name)

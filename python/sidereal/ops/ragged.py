@@ -15,7 +15,7 @@ from .embedding import SparseTensor
 from .indexing import boolean_mask, gather, tensor_scatter_nd_update
 from .math import add, cast, less, multiply, reduce_max, subtract
 
-__all__ = ["RaggedTensor"]
+__all__ = ["RaggedTensor", "constant"]
 
 
 class RaggedTensor(NamedTuple):
@@ -154,3 +154,21 @@ def _to_tensor(
     flat = tensor_scatter_nd_update(fill(size, _default(values, default_value)), at, values)
     heads = [ragged.nrows(), extent]
     return reshape(flat, concat([stack(heads, 0), inner], 0), name=name)
+
+
+def constant(pylist: Any, dtype: Any = None, name: str | None = None) -> RaggedTensor:
+    """Rows of a list of lists; of lists in these, rows of rows (tf.ragged.constant)."""
+    if not isinstance(pylist, (list, tuple)) or not all(
+        isinstance(row, (list, tuple)) for row in pylist
+    ):
+        raise ValueError(f"{pylist!r:.60} is no list of lists")
+    items = [item for row in pylist for item in row]
+    lists = [item for item in items if isinstance(item, (list, tuple))]
+    if lists and len(lists) != len(items):
+        raise ValueError(f"{pylist!r:.60} has lists beside single values")
+    lengths = [len(row) for row in pylist]
+    if lists:
+        return RaggedTensor.from_row_lengths(constant(items, dtype), lengths)
+    if not items and dtype is None:
+        dtype = "float32"
+    return RaggedTensor.from_row_lengths(convert(items, dtype), lengths)

@@ -28,10 +28,11 @@ from .._native import Output
 from . import array
 from . import math as _math
 from .control import while_loop
+from .sorting import argsort
 from .sorting import unique as unique_of
 
 __all__ = [
-    "bernoulli", "categorical", "log_uniform_candidate_sampler", "normal", "set_seed",
+    "bernoulli", "categorical", "log_uniform_candidate_sampler", "normal", "set_seed", "shuffle",
     "stateless_normal", "stateless_truncated_normal", "stateless_uniform", "truncated_normal",
     "uniform", "uniform_candidate_sampler",
 ]
@@ -403,3 +404,11 @@ def _candidates(
 
     found = [_math.cast(expected(each), "float32") for each in (true, sampled)]
     return apply("StopGradient", (sampled,), None, name=name), found[0], found[1]
+
+
+def shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
+    """The rows of a tensor in a random order (tf.random.shuffle)."""
+    value = convert(value)
+    # Of float64 two are never equal, or nearly never; then they keep their order.
+    drawn = uniform((array.shape(value)[0],), dtype="float64", seed=seed)
+    return array.gather(value, argsort(drawn, stable=True), name=name)

@@ -16,6 +16,7 @@ from .indexing import (
     gather,
     gather_nd,
     tensor_scatter_nd_update,
+    unsorted_segment_sum,
 )
 from .indexing import (
     sparse_segment_mean as segment_mean,
@@ -30,7 +31,7 @@ from .math import add, cast, floordiv, floormod, not_equal, reduce_max, subtract
 
 __all__ = [
     "SparseTensor", "cross_hashed", "from_dense", "segment_mean", "segment_sqrt_n", "segment_sum",
-    "to_dense",
+    "sparse_dense_matmul", "to_dense",
 ]  # fmt: skip
 
 
@@ -164,3 +165,12 @@ def _counts(rows: Any, count: Any) -> Any:
 def _before(counts: Any) -> Any:
     """For each row how many values there are before it."""
     return apply("Cumsum", (counts,), {"axis": 0, "exclusive": True})
+
+
+def sparse_dense_matmul(sp_a: SparseTensor, b: Any, name: str | None = None) -> Any:
+    """The product of a SparseTensor of two dimensions and a matrix
+    (tf.sparse.sparse_dense_matmul)."""
+    b = convert(b)
+    places = convert(sp_a.indices)
+    products = convert(sp_a.values, b.dtype)[:, None] * gather(b, places[:, 1])
+    return unsorted_segment_sum(products, places[:, 0], convert(sp_a.dense_shape)[0], name=name)

@@ -34,10 +34,10 @@ from ..partitioners import (
     min_max_variable_partitioner,
     variable_axis_size_partitioner,
 )
+from . import app, layers, logging, losses, metrics, summary
 from . import embedding as _embedding
 from . import feature_column as _feature_column
 from . import initializers as _initializers
-from . import layers, losses, metrics, summary
 from .basic_session_run_hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -51,6 +51,13 @@ from .basic_session_run_hooks import (
     StepCounterHook,
     StopAtStepHook,
     SummarySaverHook,
+)
+from .behavior import (
+    disable_eager_execution,
+    disable_v2_behavior,
+    enable_eager_execution,
+    enable_resource_variables,
+    enable_v2_behavior,
 )
 from .bounded_staleness import BoundedStalenessHook
 from .checkpoint_saver_hook import CheckpointSaverHook, CheckpointSaverListener
@@ -408,15 +415,17 @@ __all__ = [
     "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
     "PaddingFIFOQueue", "PartitionedVariable", "PlacementReport", "PriorityQueue",
     "RandomShuffleQueue", "RunMetadata", "RunOptions", "Session", "SparseConditionalAccumulator",
-    "Tensor", "Variable", "VariableScope", "add_to_collection", "add_to_collections", "assign",
-    "assign_add", "assign_sub", "colocate_with", "constant", "constant_initializer", "container",
-    "contrib", "control_dependencies", "device", "feature_column", "fixed_size_partitioner",
-    "get_collection", "get_collection_ref", "get_default_graph", "get_default_session",
-    "get_local_variable", "get_variable", "get_variable_scope", "global_variables",
-    "global_variables_initializer", "glorot_normal_initializer", "glorot_uniform_initializer",
-    "gradients", "group", "init_scope", "initialize_all_variables", "initializers",
-    "is_variable_initialized", "layers", "local_variables", "local_variables_initializer", "losses",
-    "metrics", "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
+    "Tensor", "Variable", "VariableScope", "add_to_collection", "add_to_collections", "app",
+    "assign", "assign_add", "assign_sub", "colocate_with", "constant", "constant_initializer",
+    "container", "contrib", "control_dependencies", "device", "disable_eager_execution",
+    "disable_v2_behavior", "enable_eager_execution", "enable_resource_variables",
+    "enable_v2_behavior", "feature_column", "fixed_size_partitioner", "get_collection",
+    "get_collection_ref", "get_default_graph", "get_default_session", "get_local_variable",
+    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
+    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
+    "initialize_all_variables", "initializers", "is_variable_initialized", "layers",
+    "local_variables", "local_variables_initializer", "logging", "losses", "metrics",
+    "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
     "ones_initializer", "placeholder", "placement_report", "random_normal_initializer",
     "random_uniform_initializer", "report_uninitialized_variables", "reset_default_graph",
     "scatter_add", "scatter_sub", "scatter_update", "string_split", "summary", "tables_initializer",

@@ -190,6 +190,53 @@ class LeakyReLU(Layer):
         return activations.leaky_relu(inputs, self.negative_slope)
 
 
+class ELU(Layer):
+    """activations.elu()."""
+
+    supports_masking = True
+
+    def __init__(self, alpha: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.alpha = alpha
+
+    def call(self, inputs: Any) -> Any:
+        return activations.elu(inputs, self.alpha)
+
+
+class PReLU(Layer):
+    """x where it is above 0, else alpha * x, with an alpha that is trained for each element of an
+    example, or for all along `shared_axes`."""
+
+    supports_masking = True
+
+    def __init__(
+        self, alpha_initializer: Any = "Zeros", alpha_regularizer: Any = None,
+        alpha_constraint: Any = None, shared_axes: Any = None, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.alpha_initializer = initializers.get(alpha_initializer)
+        self.alpha_regularizer = regularizers.get(alpha_regularizer)
+        self.alpha_constraint = constraints.get(alpha_constraint)
+        self.shared_axes = [shared_axes] if isinstance(shared_axes, int) else shared_axes
+
+    def build(self, input_shape: Any) -> None:
+        shape = [*input_shape[1:]]
+        for axis in self.shared_axes or ():
+            shape[axis - 1] = 1
+        if None in shape:
+            raise ValueError(
+                f"layer '{self.name}': inputs have the shape {tuple(input_shape)}; name the axes "
+                "that are not known in shared_axes"
+            )
+        self.alpha = self.add_weight(
+            tuple(shape), self.alpha_initializer, name="alpha", regularizer=self.alpha_regularizer,
+            constraint=self.alpha_constraint,
+        )  # fmt: skip
+
+    def call(self, inputs: Any) -> Any:
+        return activations.relu(inputs) - self.alpha * activations.relu(-inputs)
+
+
 class Softmax(Layer):
     """activations.softmax(); where a mask is false, the result is 0."""
 
