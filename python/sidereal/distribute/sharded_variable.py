@@ -98,7 +98,8 @@ class ShardedVariable(CutVariable):
     def _spec(self) -> tuple[Any, ...]:
         """Equal for all that one trace of a function serves."""
         return tuple(
-            (name_of(v.dtype), v.shape, v.trainable, hasattr(v, "device")) for v in self._variables
+            (name_of(v.dtype), v.shape, v.trainable, v.device != Variable.device)
+            for v in self._variables
         )
 
     def _with_variables(self, variables: Sequence[Variable]) -> ShardedVariable:
