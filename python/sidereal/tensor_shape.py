@@ -9,6 +9,15 @@ from typing import Any
 __all__ = ["TensorShape"]
 
 
+class Dimension(int):
+    """One extent, an integer that has TensorFlow 1's `value` besides."""
+
+    @property
+    def value(self) -> int | None:
+        """The extent; None for one that is not known."""
+        return None if self < 0 else int(self)
+
+
 class TensorShape(tuple[int, ...]):
     """The extents of a tensor, as a tuple that has TensorFlow's methods besides. An extent that is
     not known before the graph runs is -1 in it, or None where somebody has made it so, and always
@@ -96,7 +105,9 @@ class TensorShape(tuple[int, ...]):
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
-        return tuple.__new__(TensorShape, found) if isinstance(key, slice) else found
+        if isinstance(key, slice):
+            return tuple.__new__(TensorShape, found)
+        return None if found is None else Dimension(found)
 
     def __add__(self, other: Any) -> Any:
         return tuple.__new__(TensorShape, super().__add__(tuple(other)))

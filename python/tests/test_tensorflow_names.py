@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -410,3 +413,107 @@ def test_programs_of_tensorflow_1_may_begin_as_they_do(caplog: Any) -> None:
     with pytest.raises(SystemExit) as ended:
         v1.app.run(lambda words: words.index("b"), ["a", "b"])
     assert ended.value.code == 1
+
+
+def _run(make: Any, feed: dict[Any, Any] | None = None) -> Any:
+    """What a session has of what `make` adds to a graph of its own."""
+    v1 = tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        made = make(v1)
+        session.run([v1.global_variables_initializer(), v1.tables_initializer()])
+        return session.run(made, feed)
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        (lambda v1: v1.reduce_sum(v1.constant(_X), 1, keep_dims=True), [[-1.0], [1.0]]),
+        (lambda v1: v1.reduce_mean(v1.constant(_X), reduction_indices=[0]), [1.5, -1.5]),
+        (lambda v1: v1.reduce_max(v1.constant(_X)), 3.0),
+        (lambda v1: v1.div(v1.constant([-3, 7]), 2), [-2, 3]),
+        (lambda v1: v1.div(v1.constant([-3.0, 7.0]), 2.0), [-1.5, 3.5]),
+        (lambda v1: v1.to_float(v1.constant([1, 2])) / 2.0, [0.5, 1.0]),
+        (lambda v1: v1.to_int64(v1.constant([1.9])), [1]),
+        (
+            lambda v1: v1.nn.xw_plus_b(v1.constant(_X), v1.ones([2, 1]), v1.ones([1])),
+            [[0.0], [2.0]],
+        ),
+        (
+            lambda v1: v1.nn.softmax_cross_entropy_with_logits_v2(
+                labels=[[0.5, 0.5]], logits=[[1.0, 1.0]]
+            ),
+            [np.log(2.0)],
+        ),
+        (lambda v1: v1.squared_difference([1.0], [3.0]), [4.0]),
+        (lambda v1: v1.is_finite([1.0, np.inf]), [True, False]),
+        (lambda v1: v1.py_func(lambda x: x + 1, [v1.constant([1.0])], v1.float32), [2.0]),
+        (lambda v1: v1.tuple([v1.constant(1.0), None, v1.constant(2.0)])[2], 2.0),
+        (lambda v1: v1.contrib.layers.l2_regularizer(0.5)(v1.constant(_X)), 6.5),
+        (lambda v1: v1.contrib.layers.l1_regularizer(0.5)(v1.constant(_X)), 4.0),
+    ],
+)
+def test_names_of_tensorflow_1_compute_what_they_did(make: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(_run(make), wanted, rtol=1e-6)
+
+
+def test_a_placeholder_may_have_a_default() -> None:
+    v1 = tf.compat.v1
+    with v1.Graph().as_default(), v1.Session() as session:
+        rate = v1.placeholder_with_default(0.5, [], name="rate")
+        doubled = rate * 2.0
+        assert session.run(doubled) == 1.0 and session.run(doubled, {rate: 3.0}) == 6.0
+        with pytest.raises(ValueError, match="cannot have the shape"):
+            v1.placeholder_with_default([0.5], [2])
+
+
+def test_what_is_printed_is_printed_when_it_is_computed(capfd: Any) -> None:
+    assert _run(lambda v1: v1.Print(v1.constant(2.0), [v1.constant([7, 8])], "seen: ")) == 2.0
+    assert "seen:" in capfd.readouterr().err
+    with pytest.raises(ValueError, match="first_n"):
+        _run(lambda v1: v1.Print(v1.constant(2.0), [], first_n=1))
+
+
+def test_extents_of_shapes_have_a_value_as_in_tensorflow_1() -> None:
+    v1 = tf.compat.v1
+    with v1.Graph().as_default():
+        x = v1.placeholder(v1.float32, [None, 3])
+        assert x.get_shape()[-1].value == 3 and x.shape[0].value is None
+        assert x.get_shape().as_list() == [None, 3] and x.shape[1] == 3
+
+
+def test_variables_begin_with_the_scale_of_their_inputs() -> None:
+    for initializer, wanted in (
+        ("variance_scaling_initializer", 1 / 400),
+        ("uniform_unit_scaling_initializer", 1 / 400),
+    ):
+        found = _run(lambda v1, name=initializer: v1.get_variable(
+            "w", [400, 50], initializer=getattr(v1, name)(seed=1)))  # fmt: skip
+        assert abs(found.var() / wanted - 1) < 0.05
+    with pytest.raises(ValueError, match="mode='fan'"):
+        tf.compat.v1.variance_scaling_initializer(mode="fan")
+
+
+def test_tensorflow_1_is_imported_as_it_was() -> None:
+    v1 = importlib.import_module("sidereal.compat.v1")
+    assert v1 is tf.v1 and v1.VERSION == tf.__version__ == v1.__version__
+    assert not v1.test.is_gpu_available() and v1.gfile.Exists("/")
+    assert v1.python_io.TFRecordWriter is tf.io.TFRecordWriter
+
+
+_FLAGS = """
+import sidereal.compat.v1 as tf
+tf.app.flags.DEFINE_integer("steps", 3, "how many")
+def main(words):
+    print(tf.flags.FLAGS.steps, words[1:])
+    return 7
+tf.app.run()
+"""
+
+
+def test_flags_are_those_of_absl(tmp_path: Path) -> None:
+    pytest.importorskip("absl")
+    program = tmp_path / "flags.py"
+    program.write_text(_FLAGS)
+    words = [sys.executable, str(program), "--steps=5", "rest"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (7, "5 ['rest']\n"), done.stderr

@@ -38,6 +38,7 @@ from . import app, layers, logging, losses, metrics, summary
 from . import embedding as _embedding
 from . import feature_column as _feature_column
 from . import initializers as _initializers
+from . import renamed as _renamed
 from .basic_session_run_hooks import (
     FeedFnHook,
     FinalOpsHook,
@@ -99,6 +100,8 @@ from .initializers import (
     random_normal_initializer,
     random_uniform_initializer,
     truncated_normal_initializer,
+    uniform_unit_scaling_initializer,
+    variance_scaling_initializer,
     zeros_initializer,
 )
 from .input_pipeline_hook import CheckpointInputPipelineHook
@@ -119,6 +122,26 @@ from .monitored_session import (
 from .operation import Operation
 from .partitioned import PartitionedVariable
 from .placement import PlacementReport, placement_report
+from .renamed import (
+    Print,
+    div,
+    placeholder_with_default,
+    py_func,
+    reduce_all,
+    reduce_any,
+    reduce_logsumexp,
+    reduce_max,
+    reduce_mean,
+    reduce_min,
+    reduce_prod,
+    reduce_sum,
+    to_bfloat16,
+    to_double,
+    to_float,
+    to_int32,
+    to_int64,
+    tuple,  # noqa: A004
+)
 from .saveable import make_saveable_from_iterator
 from .saver import Saver, export_meta_graph, import_meta_graph
 from .scaffold import Scaffold
@@ -246,6 +269,11 @@ train = types.SimpleNamespace(
 )
 
 contrib = types.SimpleNamespace(
+    layers=types.SimpleNamespace(
+        l1_regularizer=_renamed.l1_regularizer,
+        l2_regularizer=_renamed.l2_regularizer,
+        xavier_initializer=_renamed.xavier_initializer,
+    ),
     training=types.SimpleNamespace(
         GreedyLoadBalancingStrategy=GreedyLoadBalancingStrategy,
         RandomStrategy=RandomStrategy,
@@ -254,6 +282,10 @@ contrib = types.SimpleNamespace(
 )
 
 initializers = types.SimpleNamespace(
+    global_variables=global_variables_initializer,
+    local_variables=local_variables_initializer,
+    tables_initializer=tables_initializer,
+    variance_scaling=_initializers.variance_scaling_initializer,
     constant=_initializers.constant_initializer,
     glorot_normal=_initializers.glorot_normal_initializer,
     glorot_uniform=_initializers.glorot_uniform_initializer,
@@ -266,6 +298,36 @@ initializers = types.SimpleNamespace(
 )
 
 timeline = types.SimpleNamespace(Timeline=Timeline)
+
+VERSION = __version__ = _sr.__version__
+
+python_io = types.SimpleNamespace(
+    TFRecordWriter=_sr.io.TFRecordWriter, tf_record_iterator=_sr.io.tf_record_iterator
+)
+
+test = types.SimpleNamespace(
+    gpu_device_name=lambda: "",
+    is_built_with_cuda=lambda: False,
+    is_gpu_available=lambda cuda_only=False, min_cuda_compute_capability=None: False,
+)
+
+gfile = types.SimpleNamespace(
+    Copy=_sr.io.gfile.copy,
+    DeleteRecursively=_sr.io.gfile.rmtree,
+    Exists=_sr.io.gfile.exists,
+    FastGFile=_sr.io.gfile.GFile,
+    GFile=_sr.io.gfile.GFile,
+    Glob=_sr.io.gfile.glob,
+    IsDirectory=_sr.io.gfile.isdir,
+    ListDirectory=_sr.io.gfile.listdir,
+    MakeDirs=_sr.io.gfile.makedirs,
+    MkDir=_sr.io.gfile.mkdir,
+    Open=_sr.io.gfile.GFile,
+    Remove=_sr.io.gfile.remove,
+    Rename=_sr.io.gfile.rename,
+    Stat=_sr.io.gfile.stat,
+    Walk=_sr.io.gfile.walk,
+)
 
 
 class _Namespace:
@@ -284,6 +346,8 @@ nn = _Namespace(
     embedding_lookup=_embedding.embedding_lookup,
     embedding_lookup_sparse=_embedding.embedding_lookup_sparse,
     safe_embedding_lookup_sparse=_embedding.safe_embedding_lookup_sparse,
+    softmax_cross_entropy_with_logits_v2=_renamed.softmax_cross_entropy_with_logits_v2,
+    xw_plus_b=_renamed.xw_plus_b,
 )
 
 
@@ -323,11 +387,14 @@ _MOVED = {
     "check_numerics": "debugging.check_numerics",
     "floordiv": "math.floordiv",
     "floormod": "math.floormod",
+    "is_finite": "math.is_finite",
+    "is_inf": "math.is_inf",
     "is_nan": "math.is_nan",
     "log": "math.log",
     "log_sigmoid": "math.log_sigmoid",
     "mod": "math.floormod",
     "random_normal": "random.normal",
+    "random_shuffle": "random.shuffle",
     "random_uniform": "random.uniform",
     "segment_sum": "math.segment_sum",
     "set_random_seed": "random.set_seed",
@@ -346,6 +413,7 @@ _MOVED = {
     "reduce_join": "strings.reduce_join",
     "regex_replace": "strings.regex_replace",
     "sparse_tensor_to_dense": "sparse.to_dense",
+    "squared_difference": "math.squared_difference",
     "string_join": "strings.join",
     "string_strip": "strings.strip",
     "string_to_hash_bucket": "strings.to_hash_bucket",
@@ -397,6 +465,8 @@ _HIDDEN = {"function", "GradientTape", "LocalCluster", "Model"}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "flags":
+        return app.flags
     if name == "estimator":
         # Above this package; it builds in graphs of its own.
         return _sr.estimator
@@ -411,25 +481,120 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "AUTO_REUSE", "ConditionalAccumulator", "ConfigProto", "FIFOQueue", "GPUOptions", "Graph",
-    "GraphKeys", "GraphOptions", "InteractiveSession", "Operation", "OptimizerOptions",
-    "PaddingFIFOQueue", "PartitionedVariable", "PlacementReport", "PriorityQueue",
-    "RandomShuffleQueue", "RunMetadata", "RunOptions", "Session", "SparseConditionalAccumulator",
-    "Tensor", "Variable", "VariableScope", "add_to_collection", "add_to_collections", "app",
-    "assign", "assign_add", "assign_sub", "colocate_with", "constant", "constant_initializer",
-    "container", "contrib", "control_dependencies", "device", "disable_eager_execution",
-    "disable_v2_behavior", "enable_eager_execution", "enable_resource_variables",
-    "enable_v2_behavior", "feature_column", "fixed_size_partitioner", "get_collection",
-    "get_collection_ref", "get_default_graph", "get_default_session", "get_local_variable",
-    "get_variable", "get_variable_scope", "global_variables", "global_variables_initializer",
-    "glorot_normal_initializer", "glorot_uniform_initializer", "gradients", "group", "init_scope",
-    "initialize_all_variables", "initializers", "is_variable_initialized", "layers",
-    "local_variables", "local_variables_initializer", "logging", "losses", "metrics",
-    "min_max_variable_partitioner", "model_variables", "name_scope", "nn", "no_op",
-    "ones_initializer", "placeholder", "placement_report", "random_normal_initializer",
-    "random_uniform_initializer", "report_uninitialized_variables", "reset_default_graph",
-    "scatter_add", "scatter_sub", "scatter_update", "string_split", "summary", "tables_initializer",
-    "timeline", "train", "trainable_variables", "truncated_normal_initializer",
-    "variable_axis_size_partitioner", "variable_scope", "variables_initializer",
+    "AUTO_REUSE",
+    "VERSION",
+    "ConditionalAccumulator",
+    "ConfigProto",
+    "FIFOQueue",
+    "GPUOptions",
+    "Graph",
+    "GraphKeys",
+    "GraphOptions",
+    "InteractiveSession",
+    "Operation",
+    "OptimizerOptions",
+    "PaddingFIFOQueue",
+    "PartitionedVariable",
+    "PlacementReport",
+    "Print",
+    "PriorityQueue",
+    "RandomShuffleQueue",
+    "RunMetadata",
+    "RunOptions",
+    "Session",
+    "SparseConditionalAccumulator",
+    "Tensor",
+    "Variable",
+    "VariableScope",
+    "add_to_collection",
+    "add_to_collections",
+    "app",
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "colocate_with",
+    "constant",
+    "constant_initializer",
+    "container",
+    "contrib",
+    "control_dependencies",
+    "device",
+    "disable_eager_execution",
+    "disable_v2_behavior",
+    "div",
+    "enable_eager_execution",
+    "enable_resource_variables",
+    "enable_v2_behavior",
+    "feature_column",
+    "fixed_size_partitioner",
+    "get_collection",
+    "get_collection_ref",
+    "get_default_graph",
+    "get_default_session",
+    "get_local_variable",
+    "get_variable",
+    "get_variable_scope",
+    "gfile",
+    "global_variables",
+    "global_variables_initializer",
+    "glorot_normal_initializer",
+    "glorot_uniform_initializer",
+    "gradients",
+    "group",
+    "init_scope",
+    "initialize_all_variables",
+    "initializers",
+    "is_variable_initialized",
+    "layers",
+    "local_variables",
+    "local_variables_initializer",
+    "logging",
+    "losses",
+    "metrics",
+    "min_max_variable_partitioner",
+    "model_variables",
+    "name_scope",
+    "nn",
+    "no_op",
+    "ones_initializer",
+    "placeholder",
+    "placeholder_with_default",
+    "placement_report",
+    "py_func",
+    "python_io",
+    "random_normal_initializer",
+    "random_uniform_initializer",
+    "reduce_all",
+    "reduce_any",
+    "reduce_logsumexp",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_prod",
+    "reduce_sum",
+    "report_uninitialized_variables",
+    "reset_default_graph",
+    "scatter_add",
+    "scatter_sub",
+    "scatter_update",
+    "string_split",
+    "summary",
+    "tables_initializer",
+    "test",
+    "timeline",
+    "to_bfloat16",
+    "to_double",
+    "to_float",
+    "to_int32",
+    "to_int64",
+    "train",
+    "trainable_variables",
+    "truncated_normal_initializer",
+    "tuple",
+    "uniform_unit_scaling_initializer",
+    "variable_axis_size_partitioner",
+    "variable_scope",
+    "variables_initializer",
+    "variance_scaling_initializer",
     "zeros_initializer",
 ]  # fmt: skip

@@ -131,3 +131,33 @@ class glorot_normal_initializer(glorot_uniform_initializer):  # noqa: N801
     """As glorot_uniform_initializer, truncated normal."""
 
     _kind = "truncated_normal"
+
+
+class variance_scaling_initializer(_Random):  # noqa: N801
+    """Of variance scale / n, n being the inputs ("fan_in") or outputs ("fan_out") of the weight, or
+    the mean of both ("fan_avg")."""
+
+    def __init__(
+        self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal",
+        seed: int | None = None, dtype: Any = "float32",
+    ) -> None:  # fmt: skip
+        super().__init__(seed, dtype)
+        kinds = ("normal", "truncated_normal", "untruncated_normal", "uniform")
+        if mode not in ("fan_in", "fan_out", "fan_avg") or distribution not in kinds or scale <= 0:
+            raise ValueError(
+                f"scale={scale!r}, mode={mode!r}, distribution={distribution!r}: scale must be "
+                f"above 0, mode 'fan_in', 'fan_out' or 'fan_avg', distribution one of {kinds}"
+            )
+        self.scale, self.mode, self.distribution = scale, mode, distribution
+
+    def _distribution(self, shape: list[int]) -> Distribution:
+        kind = "truncated_normal" if self.distribution == "normal" else self.distribution
+        return variance_scaling(shape, self.scale, self.mode, kind)
+
+
+class uniform_unit_scaling_initializer(variance_scaling_initializer):  # noqa: N801
+    """Even, as wide as keeps the scale of what comes in."""
+
+    def __init__(self, factor: float = 1.0, seed: int | None = None, dtype: Any = "float32"
+                 ) -> None:  # fmt: skip
+        super().__init__(factor * factor, "fan_in", "uniform", seed, dtype)
