@@ -1,7 +1,8 @@
 """Runs clang-tidy in parallel over the files of a build folder, skipping what is known to be clean.
 
-A file is known to be clean when the same preprocessed text was clean before with the same
-configuration and the same clang-tidy; the record is kept in the user's cache folder.
+A file is known to be clean when the same preprocessed text was clean before, in this clone or in
+another one, with the same configuration and the same clang-tidy; the record is kept in the user's
+cache folder.
 """
 
 from __future__ import annotations
@@ -53,22 +54,23 @@ def preprocess_command(entry: dict) -> list[str]:
     return [*kept, "-E", "-P"]
 
 
-def fingerprint(entry: dict, salt: bytes) -> str | None:
-    """Key of what clang-tidy would see, or None when it cannot be preprocessed."""
+def fingerprint(entry: dict, salt: bytes, root: pathlib.Path) -> str | None:
+    """Key of what clang-tidy would see, or None when it cannot be preprocessed. The clone's own
+    path, which checks have of their files, is not part of it."""
     command = preprocess_command(entry)
     result = subprocess.run(command, cwd=entry["directory"], capture_output=True, check=False)
     if result.returncode != 0:
         return None
     digest = hashlib.sha256(salt)
     digest.update("\0".join(w for w in command if w.startswith(("-D", "-W", "-std"))).encode())
-    digest.update(result.stdout)
+    digest.update(result.stdout.replace(bytes(root), b"."))
     return digest.hexdigest()
 
 
 def check_file(tidy: str, build: pathlib.Path, file: str, entry: dict, salt: bytes,
-               seconds: float) -> tuple[str, str, str]:
+               root: pathlib.Path, seconds: float) -> tuple[str, str, str]:
     """(file, 'clean' | 'known' | 'problems', output)."""
-    key = fingerprint(entry, salt)
+    key = fingerprint(entry, salt, root)
     mark = cache_folder() / key if key else None
     if mark and mark.exists():
         return file, "known", ""
@@ -114,7 +116,7 @@ def main() -> int:
     counts = {"clean": 0, "known": 0, "problems": 0}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         pending = [
-            pool.submit(check_file, tidy, options.build, file, entries[file], salt,
+            pool.submit(check_file, tidy, options.build, file, entries[file], salt, root,
                         options.seconds_per_file)
             for file in files
         ]

@@ -86,6 +86,18 @@ def test_the_preprocessor_command_drops_launchers_and_outputs():
     assert command == ["clang++", "-DX", "-Iinc", "a.cc", "-E", "-P"]
 
 
+def test_what_is_clean_in_one_clone_is_known_in_another(tmp_path):
+    keys = set()
+    for clone in ("one", "two"):
+        root = tmp_path / clone
+        root.mkdir()
+        (root / "a.cc").write_text("const char* file = __FILE__;\n")
+        command = f"clang++ -c {root / 'a.cc'}"
+        entry = {"command": command, "directory": str(tmp_path)}
+        keys.add(run_clang_tidy.fingerprint(entry, b"salt", root))
+    assert len(keys) == 1 and None not in keys
+
+
 def test_test_programs_are_left_to_the_compiler(tmp_path):
     build = tmp_path / "build"
     build.mkdir()
