@@ -348,6 +348,32 @@ def test_a_step_of_ones_own_gets_what_there_is(form: str, eagerly: bool) -> None
         model.seen.clear()
 
 
+class _Batches(keras.utils.Sequence):
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        self.given.append(index)
+        return np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+
+    def on_epoch_end(self) -> None:
+        self.given.append("end")
+
+
+def test_batches_that_python_makes_are_as_many_as_they_say() -> None:
+    batches = _Batches()
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(batches, epochs=2, verbose=0)
+    assert batches.given == [0, 1, "end"] * 2
+    assert keras.utils.PyDataset is keras.utils.Sequence and batches.num_batches == 2
+    with pytest.raises(NotImplementedError, match="has no __len__"):
+        len(keras.utils.PyDataset())
+
+
 def test_sequences_are_padded_as_keras_does() -> None:
     rows = [[1, 2, 3], [4], []]
     pad = keras.preprocessing.sequence.pad_sequences

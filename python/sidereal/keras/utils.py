@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Callable, Sequence
+from collections import abc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ from ._configs import serialize as serialize_keras_object
 from ._sidecar import SidecarEvaluator
 
 __all__ = [
-    "CustomObjectScope", "SidecarEvaluator", "clear_session", "custom_object_scope",
-    "deserialize_keras_object", "experimental", "get_custom_objects", "get_registered_name",
-    "get_registered_object", "normalize", "pad_sequences", "register_keras_serializable",
-    "serialize_keras_object", "set_random_seed", "to_categorical",
+    "CustomObjectScope", "PyDataset", "Sequence", "SidecarEvaluator", "clear_session",
+    "custom_object_scope", "deserialize_keras_object", "experimental", "get_custom_objects",
+    "get_registered_name", "get_registered_object", "normalize", "pad_sequences",
+    "register_keras_serializable", "serialize_keras_object", "set_random_seed", "to_categorical",
 ]  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def normalize(x: Any, axis: int = -1, order: int = 2) -> np.ndarray:
 
 
 def pad_sequences(
-    sequences: Sequence[Sequence[Any]], maxlen: int | None = None, dtype: Any = "int32",
+    sequences: abc.Sequence[abc.Sequence[Any]], maxlen: int | None = None, dtype: Any = "int32",
     padding: str = "pre", truncating: str = "pre", value: Any = 0.0,
 ) -> np.ndarray:  # fmt: skip
     """Sequences as rows of one array, as long as the longest or `maxlen`: filled up with `value`,
@@ -98,6 +99,36 @@ def pad_sequences(
         else:
             row[width - len(kept) :] = kept
     return found
+
+
+class PyDataset:
+    """Base of batches that Python code makes: len() says how many there are in an epoch, self[i] is
+    one of them, (x, y) or (x, y, sample_weight). They are made as they are needed, one after
+    another: `workers` and the rest change nothing."""
+
+    def __init__(
+        self, workers: int = 1, use_multiprocessing: bool = False, max_queue_size: int = 10
+    ) -> None:
+        self.workers, self.use_multiprocessing = workers, use_multiprocessing
+        self.max_queue_size = max_queue_size
+
+    @property
+    def num_batches(self) -> int:
+        """How many there are in an epoch."""
+        return len(self)
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} has no __len__, the number of batches")
+
+    def __getitem__(self, index: int) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no __getitem__, which gives a batch")
+
+    def on_epoch_end(self) -> None:
+        """Called when an epoch has had all batches."""
+
+
+#: What Keras 2 called it.
+Sequence = PyDataset
 
 
 class DatasetCreator:
