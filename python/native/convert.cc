@@ -65,11 +65,18 @@ tensor::DType dtype_from_object(nb::handle object) {
 
 nb::object shape_object(const ir::Shape& shape) {
   if (!shape.has_rank()) return nb::none();
-  PyObject* tuple = PyTuple_New(shape.rank());
+  // A class of tuples, asked for once; it lives as long as the interpreter.
+  static PyObject* const type =
+      nb::object(nb::module_::import_("sidereal.tensor_shape").attr("TensorShape")).release().ptr();
+  const nb::object extents = nb::steal(PyTuple_New(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) {
-    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(shape.dim(i)));
+    PyTuple_SET_ITEM(extents.ptr(), i, PyLong_FromLongLong(shape.dim(i)));
   }
-  return nb::steal(tuple);
+  const nb::tuple arguments = nb::make_tuple(extents);
+  PyObject* const made =
+      PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(type), arguments.ptr(), nullptr);
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
 }
 
 ir::Shape shape_from_object(nb::handle object) {

@@ -13,7 +13,6 @@ from . import errors, ops
 from ._dispatch import apply, binary, to_tensor
 from ._native import Output, Tensor
 from ._sites import add_line
-from .tensor_shape import TensorShape
 
 #: What operators give back to Python, which then tries the other operand or raises TypeError.
 _NO_NUMBERS = (str, bytes, dict, set, type(None))
@@ -222,20 +221,6 @@ def _set_shape(self: Any, shape: Any) -> None:
         raise ValueError(f"a tensor of shape {self.shape} cannot have the shape {tuple(shape)}")
 
 
-def _install_shape(cls: type) -> None:
-    """Gives shapes TensorFlow's methods."""
-    native: Any = cls.__dict__["shape"]
-    read = native.fget
-
-    def shape(self: Any) -> TensorShape | None:
-        found = read(self)
-        return None if found is None else tuple.__new__(TensorShape, found)
-
-    setattr(cls, "shape", property(shape, doc=native.__doc__))
-    setattr(cls, "get_shape", shape)
-    setattr(cls, "set_shape", _set_shape)
-
-
 def _install_tensor() -> None:
     methods: dict[str, Any] = {
         "__array__": _array,
@@ -323,6 +308,7 @@ def _install_output() -> None:
 
 for _class in (Tensor, Output):
     install_shared(_class)
-    _install_shape(_class)
+    setattr(_class, "get_shape", lambda self: self.shape)
+    setattr(_class, "set_shape", _set_shape)
 _install_tensor()
 _install_output()
