@@ -36,7 +36,6 @@ from . import (
 from ._dispatch import convert as convert_to_tensor
 from ._hot_rows import HotRow
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats, Tensor, __version__
-from .clipping import clip_by_global_norm, clip_by_norm, global_norm
 from .cluster import Cluster, LocalCluster, RemoteCluster
 from .device_spec import DeviceSpec
 from .dtypes import (
@@ -76,6 +75,7 @@ from .module import Module
 from .ops import debugging, linalg, nn, ragged, random, sparse, strings
 from .ops.array import *  # noqa: F403
 from .ops.basic import cast, identity, stop_gradient
+from .ops.clipping import clip_by_global_norm, clip_by_norm, global_norm
 from .ops.contraction import *  # noqa: F403
 from .ops.control import *  # noqa: F403
 from .ops.debugging import Assert, assert_equal, assert_greater, assert_less, print  # noqa: A004

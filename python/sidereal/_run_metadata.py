@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._native import Engine
+from .device_spec import HERE
 from .profiler import DEFAULT_BYTES
 
 
@@ -115,7 +116,7 @@ def fill(metadata: RunMetadata, text: str) -> None:
     devices: dict[int, DeviceStepStats] = {}
     for event in json.loads(f"[{text}]"):
         device = devices.setdefault(
-            event["pid"], DeviceStepStats("/job:localhost/replica:0/task:0/device:CPU:0")
+            event["pid"], DeviceStepStats(HERE)
         )
         if event.get("name") == "process_name" and event["args"]["name"].startswith("/job:"):
             device.device = event["args"]["name"] + "/device:CPU:0"

@@ -13,6 +13,7 @@ from . import errors, ops
 from ._dispatch import apply, binary, to_tensor
 from ._native import Output, Tensor
 from ._sites import add_line
+from .device_spec import HERE
 
 #: What operators give back to Python, which then tries the other operand or raises TypeError.
 _NO_NUMBERS = (str, bytes, dict, set, type(None))
@@ -224,7 +225,7 @@ def _set_shape(self: Any, shape: Any) -> None:
 def _install_tensor() -> None:
     methods: dict[str, Any] = {
         "__array__": _array,
-        "device": "/job:localhost/replica:0/task:0/device:CPU:0",
+        "device": HERE,
         "item": _scalar,
         "tolist": lambda self: self.numpy().tolist(),
         "__bool__": _bool,

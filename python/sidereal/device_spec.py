@@ -6,6 +6,9 @@ from typing import Any
 
 from . import _native
 
+#: The device of this process, where nothing else is said.
+HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
+
 _FIELDS = ("job", "replica", "task", "device_type", "device_index")
 
 

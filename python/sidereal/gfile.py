@@ -4,6 +4,7 @@ with a scheme (s3://, hdfs://, http://) files are read and found; all else is of
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -52,8 +53,6 @@ def GFile(name: _Path, mode: str = "r") -> IO[Any]:  # noqa: N802 - the name is 
     raw = _remote_files.open_file(text)
     if mode == "rb":
         return raw
-    import io  # noqa: PLC0415 - the name of another module of this package.
-
     return io.TextIOWrapper(raw, encoding="utf-8")
 
 

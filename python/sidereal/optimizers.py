@@ -20,12 +20,13 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from . import _native, clipping, errors, schedules
+from . import _native, errors, schedules
 from ._dispatch import apply, convert, state
 from ._trackable import Restored
 from .dtypes import float32, float64
 from .gradients import GradientTape
 from .indexed_slices import IndexedSlices
+from .ops import clipping
 from .variable import Variable
 
 #: Arguments of all optimizers that are no parameters of their rows.

@@ -19,6 +19,7 @@ from ._graphs import graph_of
 from ._native import Output, Tensor
 from ._tensor import Reference, install_shared
 from ._trackable import VARIABLE_VALUE
+from .device_spec import HERE
 from .dtypes import DType, is_floating, name_of
 from .indexed_slices import IndexedSlices
 from .ops import array, indexing
@@ -219,7 +220,7 @@ class Variable(metaclass=_VariableType):
     #: Who runs steps that read and change it outside of graphs; None: it is in this process.
     _home: Any = None
     #: Where it is.
-    device = "/job:localhost/replica:0/task:0/device:CPU:0"
+    device = HERE
 
     _checkpoint_attribute: str | None = VARIABLE_VALUE
 

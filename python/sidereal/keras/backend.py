@@ -55,6 +55,8 @@ from ..ops.nn import relu, softmax, softplus
 from ..tensors import constant, is_tensor
 from ..variable import Variable
 from . import losses
+from ._inputs import EPSILON
+from .utils import clear_session
 
 __all__ = [
     "abs", "all", "any", "argmax", "argmin", "batch_dot", "binary_crossentropy", "cast",
@@ -71,12 +73,10 @@ __all__ = [
 
 # ruff: noqa: A001 - the names are Keras'.
 
-_EPSILON = 1e-7
-
 
 def epsilon() -> float:
     """What is added where a division by 0 could be: 1e-7."""
-    return _EPSILON
+    return EPSILON
 
 
 def floatx() -> str:
@@ -87,10 +87,6 @@ def floatx() -> str:
 def cast_to_floatx(x: Any) -> Any:
     """As float32: an array of an array or list, a tensor of a tensor."""
     return cast(x, floatx()) if is_tensor(x) else np.asarray(x, floatx())
-
-
-def clear_session() -> None:
-    """Nothing: layers and models hold what they have, and nothing else does."""
 
 
 def _reduced(name: str, call: Any, text: str) -> Any:
@@ -138,18 +134,15 @@ def batch_dot(x: Any, y: Any, axes: Any = None) -> Any:
     if axes is None:
         axes = (ranks[0] - 1, builtins.max(ranks[1] - 2, 1))
     pair = (axes, axes) if isinstance(axes, int) else axes
-    over = [axis % rank for axis, rank in zip(pair, ranks)]
-    if 0 in over:
+    own, other = (axis % rank for axis, rank in zip(pair, ranks))
+    if 0 in (own, other):
         raise ValueError(f"axes is {axes!r}; axis 0 is that of the examples")
-    letters = iter("cdefghijklmnopqrstuvwxyz")
-    texts = []
-    for rank, shared in zip(ranks, over):
-        names = ["a", *(next(letters) for _ in range(rank - 1))]
-        names[shared] = "b"
-        texts.append("".join(names))
-    kept = "".join(name for text in texts for name in text[1:] if name != "b")
-    product = ops.einsum(f"{texts[0]},{texts[1]}->a{kept}", x, y)
-    return product if kept else expand_dims(product, 1)
+    letters = [chr(ord("a") + i) for i in range(builtins.sum(ranks))]
+    of_x, of_y = letters[: ranks[0]], letters[ranks[0] :]
+    of_y[0], of_y[other] = of_x[0], of_x[own]
+    kept = [each for each in of_x + of_y[1:] if each != of_x[own]]
+    result = ops.einsum(f"{''.join(of_x)},{''.join(of_y)}->{''.join(kept)}", x, y)
+    return expand_dims(result, 1) if len(kept) == 1 else result
 
 
 def flatten(x: Any) -> Any:
@@ -228,8 +221,8 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
     """The cross entropy of each element."""
     if from_logits:
         return nn.sigmoid_cross_entropy_with_logits(labels=target, logits=output)
-    output = clip(output, _EPSILON, 1 - _EPSILON)
-    return -(target * log(output + _EPSILON) + (1 - target) * log(1 - output + _EPSILON))
+    output = clip(output, EPSILON, 1 - EPSILON)
+    return -(target * log(output + EPSILON) + (1 - target) * log(1 - output + EPSILON))
 
 
 def categorical_crossentropy(target: Any, output: Any, from_logits: bool = False, axis: int = -1

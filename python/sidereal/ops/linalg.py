@@ -10,6 +10,7 @@ from .._dispatch import convert
 from ..nest import flatten
 from . import math as _math
 from .array import eye, transpose
+from .clipping import global_norm
 from .contraction import einsum, tensordot
 from .math import l2_normalize, matmul
 from .sorting import band_part, diag, diag_part
@@ -71,9 +72,3 @@ def normalize(
     """(`tensor` divided by its norm, the norm) (tf.linalg.normalize)."""
     length = norm(tensor, ord, axis, keepdims=True)
     return _math.divide(tensor, length, name=name), length
-
-
-def global_norm(t_list: Any, name: str | None = None) -> Any:
-    """The length of all tensors as one vector, None left out (tf.linalg.global_norm)."""
-    squares = [_math.reduce_sum(_math.square(each)) for each in t_list if each is not None]
-    return _math.sqrt(_math.add_n(squares), name=name)

@@ -145,7 +145,7 @@ def l1_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], An
 
 def l2_regularizer(scale: float, scope: str | None = None) -> Callable[[Any], Any]:
     """The penalty scale * sum(weights ** 2) / 2 (tf.contrib.layers.l2_regularizer)."""
-    return _regularizer(scale, lambda weights: _math.reduce_sum(_math.square(weights)) * 0.5)
+    return _regularizer(scale, _sr.nn.l2_loss)
 
 
 def xavier_initializer(

@@ -19,6 +19,7 @@ from .._graphs import locate, nodes_named
 from .._native import Output, Tensor
 from .._run_metadata import RunMetadata, RunOptions
 from .._sites import add_line, user_line
+from ..device_spec import HERE
 from ..dtypes import as_dtype
 from ..function import _accepts, _text
 from ..indexed_slices import IndexedSlices
@@ -74,10 +75,6 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Ends what runs with CancelledError."""
-
-
-#: Where the nodes of local sessions run.
-_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class LocalRunner:
@@ -166,11 +163,11 @@ class LocalRunner:
         nodes, self._logged = range(self._logged, self._graph.version), self._graph.version
         for node in nodes:
             op = Operation(self._graph, node)
-            print(f"{op.name}: ({op.type}): {_DEVICE}", file=sys.stderr)
+            print(f"{op.name}: ({op.type}): {HERE}", file=sys.stderr)
 
     def list_devices(self) -> list[tuple[str, str, int, int, int]]:
         """See Runner.list_devices()."""
-        return [(_DEVICE, "CPU", 0, 0, 0)]
+        return [(HERE, "CPU", 0, 0, 0)]
 
     def close(self) -> None:
         """See Runner.close()."""

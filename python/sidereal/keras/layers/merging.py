@@ -8,8 +8,8 @@ from typing import Any
 
 from ... import errors
 from ...ops import array, math
-from ...ops.contraction import einsum
 from .._layer import Layer
+from ..backend import batch_dot
 from ._shapes import extents_of, rank_of, reshaped
 
 
@@ -153,15 +153,12 @@ class Dot(Layer):
             )
         x, y = inputs
         ranks = [rank_of(self.name, each) for each in inputs]
-        own, other = (axis % rank for axis, rank in zip(self._axes, ranks))
         if self.normalize:
-            x, y = math.l2_normalize(x, own, 1e-12), math.l2_normalize(y, other, 1e-12)
-        letters = [chr(ord("a") + i) for i in range(sum(ranks))]
-        of_x, of_y = letters[: ranks[0]], letters[ranks[0] :]
-        of_y[0], of_y[other] = of_x[0], of_x[own]
-        kept = [each for each in of_x + of_y[1:] if each != of_x[own]]
-        result = einsum(f"{''.join(of_x)},{''.join(of_y)}->{''.join(kept)}", x, y)
-        return array.expand_dims(result, 1) if len(kept) == 1 else result
+            x, y = (
+                math.l2_normalize(each, axis % rank, 1e-12)
+                for each, axis, rank in zip(inputs, self._axes, ranks)
+            )
+        return batch_dot(x, y, self._axes)
 
 
 def _function_of(layer: type[Layer], name: str) -> Callable[..., Any]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._dispatch import apply, convert
-from .indexed_slices import IndexedSlices
-from .ops import array
-from .ops import math as math_ops
+from .._dispatch import apply, convert
+from ..indexed_slices import IndexedSlices
+from . import array
+from . import math as math_ops
 
 
 def summed(grad: Any) -> Any:
