@@ -1,11 +1,13 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings.h"
+#include "sidereal/security/listener.h"
 
 NB_MODULE(_native, m) {
   m.doc() = "The C++ side of sidereal. Use the package `sidereal`, which is documented.";
   // The engine and the values that programs keep live as long as the interpreter.
   nanobind::set_leak_warnings(false);
+  sidereal::security::log_less_of_grpc();
   m.attr("__version__") = SIDEREAL_VERSION;
   sidereal::python::bind_cluster(m);
   sidereal::python::bind_events(m);

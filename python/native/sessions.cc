@@ -19,7 +19,6 @@
 #include "sidereal/app/server_settings.h"
 #include "sidereal/master/placement.h"
 #include "sidereal/passes/placement_report.h"
-#include "sidereal/security/listener.h"
 #include "sidereal/service/session.h"
 #include "symbol.h"
 
@@ -99,11 +98,6 @@ std::unique_ptr<Server> make_server(
        .replicas = replicas,
        .min_insync_replicas = min_insync_replicas},
       [](const char* name) { return std::getenv(name); }, &options));
-  static const bool quiet = [] {
-    security::log_less_of_grpc();
-    return true;
-  }();
-  static_cast<void>(quiet);
   return value_of(without_gil([&] { return Server::create(options); }));
 }
 

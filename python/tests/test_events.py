@@ -105,7 +105,8 @@ def test_the_story_of_a_ps_that_was_killed_and_restored(
     found = [(one["event"], one["task"]) for one in after if one["event"] in names]
     assert found == wanted, story
     fields = {one["event"]: one["fields"] for one in after}
-    assert fields["task_lost"]["task"] == ps and "cannot be reached" in fields["task_lost"]["why"]
+    assert fields["task_lost"]["task"] == ps
+    assert "closed the connection" in fields["task_lost"]["why"]
     assert fields["task_found"]["is_restarted"] is True
     assert fields["restore_done"]["prefix"] == str(tmp_path / "model" / "model.ckpt-3")
     assert fields["restore_done"]["rows"] == 4

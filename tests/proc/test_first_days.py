@@ -3,8 +3,11 @@ what they seem, results that must not be lost, and what an operator finds in the
 
 import contextlib
 import json
+import os
 import re
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 from clicks import SMALL
@@ -49,6 +52,17 @@ def test_what_a_file_has_in_its_header_does_not_reach_the_terminal(run, tmp_path
     file.write_bytes(bytes(range(1, 256)) * 40)
     error = error_of(run("train", "--data", file, "--label", "click"))
     assert error.isprintable() and len(error) < 1000
+
+
+def test_what_is_proposed_for_a_file_does_not_move_the_cursor(run, tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_bytes(b"label,\x1b[31mred,a\n1,2,3\n0,1,1\n1,4,2\n")
+    proposed = run("inspect", file, "--label", "label").stdout
+    assert "\\u001B[31mred" in proposed and "\x1b" not in proposed
+    (tmp_path / "features.toml").write_text(proposed)
+    words = ["--features", tmp_path / "features.toml", "--model", "lr", "--epochs", "1"]
+    finished = run("train", "--data", file, *words)
+    assert finished.returncode == 0, finished.stderr
 
 
 @pytest.mark.parametrize("option", ["--json", "--losses", "--trace", "--describe"])
@@ -209,6 +223,71 @@ def test_relative_names_of_files_hold_where_the_training_begins(program, clicks,
     assert re.search(r" session made session=(\w+) client=\S+ protocol=grpc$", text, re.M)
     assert re.search(r" loop ended status=OK$", text, re.M)
     assert re.search(r" session ended session=\w+ seconds=[\d.]+", text, re.M)
+
+
+@contextlib.contextmanager
+def memory_of(size):
+    """The file into which processes write themselves that may have so much together."""
+    group = Path("/sys/fs/cgroup/memory") / f"sidereal-test-{os.getpid()}"
+    limit = "memory.limit_in_bytes"
+    if not group.parent.is_dir():
+        group, limit = Path("/sys/fs/cgroup") / group.name, "memory.max"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(size))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group of memory can be made here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        deadline = time.monotonic() + PATIENCE_S
+        # The tasks end a little after who started them.
+        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            pass
+        group.rmdir()
+
+
+def in_group(program, group, *words):
+    command = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', group, program, *words]
+    return error_of(subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S))
+
+
+FM = ["demo", "--rows", "20000", "--model", "fm", "--epochs", "1", "--embedding-dim"]
+
+
+def test_a_model_for_which_memory_is_not_enough_is_refused_with_sizes(program):
+    with memory_of(400 << 20) as group:
+        error = in_group(program, group, *FM, "64")
+    assert error.startswith("RESOURCE_EXHAUSTED: the variables of the model need 2.8 GiB on 2 ps")
+    assert "400 MiB may be used" in error and "'embedding/table' [3847281,64]" in error
+
+
+def test_a_task_that_was_killed_for_want_of_memory_says_so(program):
+    # Enough for the variables, not for the processes around them.
+    with memory_of(400 << 20) as group:
+        error = in_group(program, group, *FM, "8")
+    assert re.match(r"UNAVAILABLE: /job:ps/task:\d \(pid \d+\) was killed by the kernel, most "
+                    r"likely because it was out of memory: the limit .* is 400 MiB", error)
+
+
+def test_what_variables_need_is_said_before_they_are_made(run):
+    finished = run("demo", "--rows", "1000", "--model", "lr", "--epochs", "1")
+    assert finished.returncode == 0, finished.stderr
+    assert ("\nvariables need 44.0 MiB with the optimizer's slots, 22.0 MiB on each ps; the "
+            "largest: 'linear/ids/table' [3847281,1] with 2 slots: 44.0 MiB\n") in finished.stdout
+
+
+def test_a_server_is_configured_by_a_file(program, tmp_path):
+    (tmp_path / "serve.toml").write_text('log-level = "error"\nmetrics-port = 0\nlanes = 2\n')
+    with servers(program, tmp_path, "--config", tmp_path / "serve.toml") as (_, log):
+        pass
+    assert log.read_text() == ""
+    (tmp_path / "serve.toml").write_text('lanez = 2\n')
+    wrong = subprocess.run([program, "serve", "--job", "ps", "--config", tmp_path / "serve.toml"],
+                           capture_output=True, text=True, timeout=PATIENCE_S)
+    assert wrong.returncode != 0 and "serve.toml:1" in wrong.stderr and "lanes" in wrong.stderr
 
 
 def test_a_log_of_json_has_an_object_in_each_line(run, program, clicks, tmp_path):

@@ -20,6 +20,7 @@ using tensor::Shape;
 using tensor::Tensor;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr double kNoticedIn = 10;
 constexpr const char* kTask1 = "/job:w/replica:0/task:1";
@@ -153,6 +154,11 @@ class FaultsOfAPs : public Faults {
     for (const Status& status : {of_here, of_elsewhere}) {
       EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
       EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
+      EXPECT_THAT(base::message_of(status), AnyOf(HasSubstr("no sign of life"),
+                                                  HasSubstr("closed the connection"),
+                                                  HasSubstr("was not reached again")));
+      // It has answered before.
+      EXPECT_THAT(base::message_of(status), Not(HasSubstr("does it want a secret")));
     }
     cluster_->kill(1);
     cluster_->start(1);
@@ -194,6 +200,7 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_killed) {
   a.join();
   b.join();
   EXPECT_EQ(of_waits.code(), StatusCode::kUnavailable) << of_waits;
+  EXPECT_THAT(base::message_of(of_waits), HasSubstr("closed the connection (Socket closed): it"));
   EXPECT_EQ(of_loop.code(), StatusCode::kUnavailable) << of_loop;
   expect_forgotten(1);
   expect_forgotten(2);
@@ -208,6 +215,7 @@ TEST_P(Faults, tasks_forget_the_sessions_of_a_master_that_was_stopped) {
   cluster_->process(0).signal(SIGSTOP);
   a.join();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
+  EXPECT_THAT(base::message_of(status), HasSubstr("gives no sign of life"));
   expect_forgotten(1);
   expect_forgotten(2);
   EXPECT_LT(watch.seconds(), cluster_->allows(2 * kNoticedIn));

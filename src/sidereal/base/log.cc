@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <array>
 #include <atomic>
 #include <limits>
 #include <memory>
@@ -82,6 +83,16 @@ void set_log_format(LogFormat format) {
 }
 
 void set_log_name(const std::string& name) { set_pattern(name); }
+
+Result<LogLevel> parse_log_level(std::string_view name) {
+  constexpr std::array kLevels = {
+      std::pair{"debug", LogLevel::kDebug}, std::pair{"info", LogLevel::kInfo},
+      std::pair{"warning", LogLevel::kWarning}, std::pair{"error", LogLevel::kError}};
+  for (const auto& [known, level] : kLevels) {
+    if (name == known) return level;
+  }
+  return invalid_argument("'{}' is no level of the log: debug, info, warning or error", name);
+}
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 

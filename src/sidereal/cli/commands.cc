@@ -10,6 +10,7 @@
 #include "sidereal/cli/inspect_command.h"
 #include "sidereal/cli/interrupt.h"
 #include "sidereal/cli/usage.h"
+#include "sidereal/security/listener.h"
 
 namespace sidereal::cli {
 
@@ -111,6 +112,7 @@ int run(int argc, char** argv) {
   std::fputs(parsed.out.c_str(), stdout);
   std::fputs(parsed.error.c_str(), stderr);
   if (!parsed.action || parsed.exit_code != 0) return parsed.exit_code;
+  security::log_less_of_grpc();
   const Status status = parsed.action();
   if (status.ok()) return 0;
   std::fflush(stdout);

@@ -12,6 +12,7 @@
 #include "sidereal/base/wrap.h"
 #include "sidereal/cli/cluster_option.h"
 #include "sidereal/cli/commands.h"
+#include "sidereal/cli/config_file.h"
 #include "sidereal/cli/security_options.h"
 #include "sidereal/config/options.h"
 
@@ -30,6 +31,7 @@ struct ServeArguments {
   int intra_op_threads = 1;
   double drain_s = 5;
   std::string log_format = "text";
+  std::string log_level;
   int metrics_port = -1;  ///< -1: it was not given.
   std::vector<std::string> options;
   security::SecurityOptions security;
@@ -108,7 +110,11 @@ Status serve(const ServeArguments& a) {
   options.logs_sessions = true;
   if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
   if (a.log_format == "json") base::set_log_format(base::LogFormat::kJson);
-  base::set_log_level(launched ? base::LogLevel::kWarning : base::LogLevel::kInfo);
+  // A launcher shows what its tasks write.
+  const char* const usual = launched ? "warning" : "info";
+  SR_ASSIGN_OR_RETURN(const base::LogLevel level,
+                      base::parse_log_level(a.log_level.empty() ? usual : a.log_level));
+  base::set_log_level(level);
   // Alone, it says on standard output where it listens.
   app::ProcessHandles handles = a.handles;
   if (handles.report_fd < 0) handles.report_fd = dup(STDOUT_FILENO);
@@ -239,6 +245,11 @@ void add_serve(CLI::App* app, Action* action) {
       ->check(CLI::IsMember({"text", "json"}).description(""))
       ->type_name("text|json");
   command
+      ->add_option("--log-level", a->log_level, "the least important lines that are written; info")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}).description(""))
+      ->default_str("")
+      ->type_name("debug|info|warning|error");
+  command
       ->add_option("--event-log", a->handles.event_log,
                    "also write events to this file, a line of JSON each, for sidereal events; when "
                    "it is full it becomes FILE.1")
@@ -251,6 +262,7 @@ void add_serve(CLI::App* app, Action* action) {
       ->type_name("NAME=VALUE")
       ->default_str("");
   add_security_options(command, &a->security);
+  add_config_option(command);
   // Group "" hides an option: these are for the launcher of a local cluster.
   command->add_option("--report-fd", a->handles.report_fd, "")->group("");
   command->add_option("--lifeline-fd", a->handles.lifeline_fd, "")->group("");

@@ -27,6 +27,7 @@
 #include "sidereal/service/status_client.h"
 #include "sidereal/sys/posix/posix.h"
 #include "sidereal/train/figure_log.h"
+#include "sidereal/train/memory_plan.h"
 
 namespace sidereal::cli {
 
@@ -277,6 +278,10 @@ Status train_on(const TrainingJob& job, app::Cluster* cluster, RunFile* run,
   SR_RETURN_IF_ERROR(check_interrupt(*outcome));
   outcome->doing = "before the first step";
   SR_ASSIGN_OR_RETURN(train::CompiledModel model, train::build_model(job.model));
+  if (!job.quiet) {
+    const int ps = cluster->spec().num_tasks("ps").value_or(0);
+    print(text_of(train::memory_plan(model), ps) + "\n");
+  }
   SR_ASSIGN_OR_RETURN(const auto trainer,
                       train::Trainer::create(cluster, std::move(model), job.job, job.placement));
   SR_RETURN_IF_ERROR(check_interrupt(*outcome));

@@ -34,8 +34,10 @@ z = false
   EXPECT_EQ(json->dump(), R"({"a":"x # \"y\"\n","b":-1.5,"c d":[1,[true,"q\\"]],)"
                           R"("t":{"u.v":{"w":{"x":3}},"z":false}})");
   EXPECT_EQ(parse_toml("")->dump(), "{}");
-  const std::string odd = "a\"b\\c\td\n";
+  const std::string odd = "a\"b\\c\td\n\x1b[31m\x7f";
   EXPECT_EQ((*parse_toml("k = " + toml_string(odd)))["k"], odd);
+  EXPECT_THAT(toml_string(odd), HasSubstr("\\u001B[31m\\u007F"));
+  EXPECT_EQ((*parse_toml("k = \"\\u00e9\\u20AC\""))["k"], "\u00e9\u20ac");
 }
 
 TEST(Toml, TellsTheLinesOfTheOutermostKeys) {
@@ -73,6 +75,9 @@ TEST(Toml, ErrorsNameTheLine) {
   EXPECT_THAT(error("a = inf"), HasSubstr("no value"));
   EXPECT_THAT(error("a = " + std::string(1000, '[')), HasSubstr("at most 32"));
   EXPECT_THAT(error("a = \"\\q\""), HasSubstr("backslash"));
+  for (const char* digits : {"12", "12g4", "d800", "1\"23", ""}) {
+    EXPECT_THAT(error(std::string("a = \"\\u") + digits + "\""), HasSubstr("hexadecimal"));
+  }
 }
 
 TEST(Features, AreUtf8) {

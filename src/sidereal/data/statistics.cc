@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sidereal/base/hash.h"
+#include "sidereal/base/printable.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/data/file_rows.h"
 #include "sidereal/data/npy.h"
@@ -207,12 +208,13 @@ Result<const ColumnStatistics*> numbers_of(const std::vector<ColumnStatistics>& 
   if (at == found.end()) {
     std::vector<std::string> names;
     for (const ColumnStatistics& one : found) names.push_back(one.name);
-    return invalid_argument("no column '{}'; the columns are: {}", name, base::join(names, ", "));
+    return invalid_argument("no column '{}'; the columns are: {}", base::printable(name),
+                            base::printable(base::join(names, ", ")));
   }
   if (at->numbers == 0 && at->rows > at->missing) {
     return invalid_argument(
-        "column '{}' has no number among the first {} rows, but {}; take it as categorical", name,
-        at->rows, parse::shown(at->examples.front()));
+        "column '{}' has no number among the first {} rows, but {}; take it as categorical",
+        base::printable(name), at->rows, parse::shown(at->examples.front()));
   }
   return &*at;
 }

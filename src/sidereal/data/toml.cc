@@ -134,6 +134,17 @@ class TomlReader {
            c == '-';
   }
 
+  /// The character of the four digits after a backslash and u, as UTF-8.
+  Result<std::string> read_code_point() {
+    const std::string_view digits = rest_.substr(0, 4);
+    // JSON has the same escape.
+    const Json read = Json::parse(fmt::format("\"\\u{}\"", digits), nullptr, false);
+    if (digits.size() < 4 || !read.is_string())
+      return wrong("\\u is followed by four hexadecimal digits of a character");
+    rest_.remove_prefix(4);
+    return read.get<std::string>();
+  }
+
   Result<std::string> read_string() {
     const char quote = rest_[0];
     rest_.remove_prefix(1);
@@ -145,11 +156,16 @@ class TomlReader {
         out += c;
         continue;
       }
+      if (take('u')) {
+        SR_ASSIGN_OR_RETURN(const std::string one, read_code_point());
+        out += one;
+        continue;
+      }
       constexpr std::string_view kEscapes = "\"\\tnr";
       constexpr std::string_view kMeant = "\"\\\t\n\r";
       const size_t at = rest_.empty() ? std::string_view::npos : kEscapes.find(rest_[0]);
       if (at == std::string_view::npos) {
-        return wrong("a backslash in a string is followed by one of \" \\ t n r");
+        return wrong("a backslash in a string is followed by one of \" \\ t n r u");
       }
       out += kMeant[at];
       rest_.remove_prefix(1);
@@ -216,7 +232,12 @@ std::string toml_string(std::string_view text) {
         out += "\\r";
         break;
       default:
-        out += c;
+        // TOML has no other control characters in a text; terminals would obey them.
+        if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+          out += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+        } else {
+          out += c;
+        }
     }
   }
   return out + '"';

@@ -228,7 +228,12 @@ class ScrapeServer::Impl final : private lane::IoHandler, private lane::Flusher 
     if (request->method != "GET" && !is_head) {
       return refuse_request("405 Method Not Allowed", "GET /metrics\n", "Allow: GET, HEAD\r\n");
     }
-    if (request->path != "/metrics") return refuse_request("404 Not Found", "GET /metrics\n");
+    if (request->path == "/healthz") {
+      requests_.add();
+      return answer_of("200 OK", "text/plain; charset=utf-8", "ok\n", !is_head);
+    }
+    if (request->path != "/metrics")
+      return refuse_request("404 Not Found", "GET /metrics or /healthz\n");
     scrapes_.add();
     return answer_of("200 OK", kPrometheusType, options_.text(), !is_head);
   }

@@ -138,6 +138,13 @@ TEST_F(ScrapeServerTest, sends_texts_that_are_longer_than_buffers) {
   EXPECT_THAT(answer.substr(answer.size() - 10), EndsWith("xend"));
 }
 
+TEST_F(ScrapeServerTest, says_that_it_is_healthy) {
+  serve();
+  const std::string answer = ask("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(answer, EndsWith("ok\n"));
+}
+
 TEST_F(ScrapeServerTest, refuses_what_it_does_not_have) {
   serve();
   EXPECT_THAT(ask("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));

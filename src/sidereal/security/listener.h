@@ -87,7 +87,7 @@ class Listener {
 
 /// gRPC writes a line for every handshake that fails, which lets unauthenticated peers fill a disk:
 /// from now on its errors become lines of this process's log, without those of handshakes, which a
-/// Listener counts and reports at most once in 10 s. For main() of servers only.
+/// Listener counts and reports at most once in 10 s. For programs' main(), not for libraries.
 void log_less_of_grpc();
 
 }  // namespace sidereal::security

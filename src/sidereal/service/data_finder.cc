@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/worker_service.h"
 
@@ -92,7 +93,7 @@ void DataFinder::find(const std::string& task, int lane, uint64_t incarnation,
         if (status.ok()) {
           answer(data_address(asking->reply, lane, control, shown));
         } else {
-          answer(base::unavailable("{} cannot be reached: {}", shown, status.error_message()));
+          answer(base::unavailable("{}", connection_text(shown, status.error_message())));
         }
         const std::lock_guard lock(shared->mutex);
         shared->open.erase(asking.get());

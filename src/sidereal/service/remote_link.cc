@@ -32,13 +32,9 @@ Status lost(const grpc::Status& status, const PeerName& peer) {
     return task::with_origin(base::unavailable("{} ended the session", peer.shown),
                              {.task = peer.task});
   }
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    return task::with_origin(
-        base::unavailable("{} cannot be reached ({}): it ended, does not run yet, or is cut off",
-                          peer.shown, status.error_message()),
-        {.task = peer.task});
-  }
-  return from_grpc(status, peer.shown);
+  Status out = from_grpc(status, peer.shown);
+  if (out.code() != StatusCode::kUnavailable) return out;
+  return task::with_origin(std::move(out), {.task = peer.task});
 }
 
 /// The Attach stream.

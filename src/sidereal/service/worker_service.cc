@@ -10,6 +10,7 @@
 
 #include "sidereal/base/event_log.h"
 #include "sidereal/base/log.h"
+#include "sidereal/base/log_format.h"
 #include "sidereal/base/strings.h"
 #include "sidereal/cluster/task_name.h"
 #include "sidereal/service/callback_order.h"
@@ -482,17 +483,9 @@ class WorkerService::Impl final
   grpc::ServerUnaryReactor* SetLogLevel(grpc::CallbackServerContext* call,
                                         const v1::SetLogLevelRequest* request,
                                         v1::SetLogLevelReply*) override {
-    const std::map<std::string, base::LogLevel> levels = {{"debug", base::LogLevel::kDebug},
-                                                          {"info", base::LogLevel::kInfo},
-                                                          {"warning", base::LogLevel::kWarning},
-                                                          {"error", base::LogLevel::kError}};
-    const auto found = levels.find(request->level());
-    if (found == levels.end()) {
-      return answered(call, to_grpc(base::invalid_argument(
-                                "'{}' is no level of the log: debug, info, warning or error",
-                                request->level())));
-    }
-    base::set_log_level(found->second);
+    const Result<base::LogLevel> level = base::parse_log_level(request->level());
+    if (!level.ok()) return answered(call, to_grpc(level.status()));
+    base::set_log_level(*level);
     return answered(call, grpc::Status::OK);
   }
 

@@ -37,6 +37,13 @@ MemoryPlan memory_plan(const CompiledModel& model) {
   return out;
 }
 
+std::string text_of(const MemoryPlan& plan, int ps) {
+  const auto bytes = static_cast<double>(plan.bytes);
+  return fmt::format("variables need {} with the optimizer's slots, {} on each ps; the largest: {}",
+                     base::human_bytes(bytes), base::human_bytes(bytes / std::max(ps, 1)),
+                     plan.largest);
+}
+
 Status check_memory(const CompiledModel& model, const cluster::ClusterSpec& cluster,
                     int64_t limit) {
   SR_ASSIGN_OR_RETURN(const std::vector<std::string> ps, cluster.addresses("ps"));
@@ -48,8 +55,7 @@ Status check_memory(const CompiledModel& model, const cluster::ClusterSpec& clus
   if (limit <= 0 || !is_here || plan.bytes <= limit) return {};
   return base::resource_exhausted(
       "the variables of the model need {} on {} ps of this machine, where {} may be used (the "
-      "limit "
-      "of this container or control group); the largest is {}",
+      "machine's memory, or the limit of this container or control group); the largest is {}",
       base::human_bytes(static_cast<double>(plan.bytes)), ps.size(),
       base::human_bytes(static_cast<double>(limit)), plan.largest);
 }

@@ -21,6 +21,9 @@ int64_t bytes_of(const ModelVariable& variable);
 
 MemoryPlan memory_plan(const CompiledModel& model);
 
+/// In one line, spread over `ps` parameter servers.
+std::string text_of(const MemoryPlan& plan, int ps);
+
 /// kResourceExhausted for a model that parameter servers of this machine could not hold, of whose
 /// memory `limit` bytes may be used; 0: not known. Servers of other machines are not judged.
 Status check_memory(const CompiledModel& model, const cluster::ClusterSpec& cluster, int64_t limit);

@@ -81,7 +81,7 @@ PlacedModel::PlacedModel(app::Cluster* cluster, CompiledModel model, service::Jo
 
 Status PlacedModel::place() {
   SR_RETURN_IF_ERROR(reach_tasks(kReachDeadline, false, nullptr));
-  SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::memory_limit()));
+  SR_RETURN_IF_ERROR(check_memory(model_, cluster_->spec(), sys::posix::usable_memory()));
   Status placed = take_lease();
   if (placed.code() == StatusCode::kAlreadyExists) return placed;
   if (placed.ok()) placed = give_first_values();

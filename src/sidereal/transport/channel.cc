@@ -87,7 +87,7 @@ void Channel::Impl::say_aside(uint64_t call_id, const Aside& aside) {
 void Channel::Impl::on_broken(const Status& why) {
   if (state_ != State::kShaking) return lost(why);
   if (why.code() == StatusCode::kUnauthenticated) return refused(why);
-  const bool may_want_tls = endpoint_->tls() == nullptr;
+  const bool may_want_tls = endpoint_->tls() == nullptr && !resuming_;
   retry(base::message_of(why) + (may_want_tls ? "; does it want a secret or certificates?" : ""));
 }
 

@@ -103,11 +103,13 @@ void Channel::Impl::give_up(const Status& why) {
 
 void Channel::Impl::give_up_resuming() {
   stop_connecting();
+  const std::string lost = base::message_of(lost_why_);
+  // The same may have kept it away since.
+  const std::string why = lost.ends_with(last_failure_) ? "" : ": " + last_failure_;
   gone(base::unavailable(
-      "{}; it was not reached again within {:.1f} s: {}; whether it has done what it was sent is "
+      "{}; it was not reached again within {:.1f} s{}; whether it has done what it was sent is "
       "unknown",
-      base::message_of(lost_why_), static_cast<double>(endpoint_->options().resume_ms) / 1e3,
-      last_failure_));
+      lost, static_cast<double>(endpoint_->options().resume_ms) / 1e3, why));
 }
 
 // ---- Going on --------------------------------------------------------------------------------

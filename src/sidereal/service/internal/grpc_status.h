@@ -18,27 +18,13 @@ namespace sidereal::service {
 inline constexpr size_t kStatusBytes = 6000;
 
 /// Where it comes from goes with it, as a Failure without a message.
-inline grpc::Status to_grpc(const Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  std::string details;
-  if (const std::optional<task::Origin> origin = task::origin_of(status); origin) {
-    session::v1::Failure failure;
-    task::to_proto(*origin, &failure);
-    details = failure.SerializeAsString();
-  }
-  return {static_cast<grpc::StatusCode>(status.code()),
-          base::message_text(base::message_of(status), kStatusBytes), details};
-}
+grpc::Status to_grpc(const Status& status);
+
+/// What gRPC says of a connection ("Socket closed", "keepalive watchdog timeout"), in words that
+/// say what has become of the peer.
+std::string connection_text(const std::string& peer, const std::string& message);
 
 /// The status of a call to `peer`, which its text begins with.
-inline Status from_grpc(const grpc::Status& status, const std::string& peer) {
-  if (status.ok()) return {};
-  Status out = base::make_status(static_cast<StatusCode>(status.error_code()),
-                                 peer + ": " + status.error_message());
-  session::v1::Failure failure;
-  if (status.error_details().empty() || !failure.ParseFromString(status.error_details()))
-    return out;
-  return task::with_origin(std::move(out), failure);
-}
+Status from_grpc(const grpc::Status& status, const std::string& peer);
 
 }  // namespace sidereal::service

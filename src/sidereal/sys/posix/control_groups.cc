@@ -1,6 +1,7 @@
 #include "sidereal/sys/posix/control_groups.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -100,6 +101,12 @@ int64_t memory_limit(const std::string& root) {
     if (smallest == 0 || *limit < smallest) smallest = *limit;
   }
   return smallest;
+}
+
+int64_t usable_memory() {
+  const auto machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  const int64_t limit = memory_limit();
+  return limit == 0 ? machine : std::min(limit, machine);
 }
 
 int64_t memory_kills(const std::string& root) {

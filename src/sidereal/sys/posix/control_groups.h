@@ -26,6 +26,10 @@ std::string group_file(const GroupFolder& folder, const std::string& name);
 /// above. Thread: any.
 int64_t memory_limit(const std::string& root = "");
 
+/// How much memory this process could have: the machine's, or less by its control groups. In bytes.
+/// Thread: any.
+int64_t usable_memory();
+
 /// How many processes of these groups the kernel has killed because their memory was used up.
 /// Thread: any. Source: memory.events of version 2, memory.oom_control of version 1.
 int64_t memory_kills(const std::string& root = "");
