@@ -40,7 +40,8 @@ def ours_records(file: str, batch: int) -> Iterator[int]:
 
     features = _features(sr.io, sr.float32, sr.string)
     data = sr.data.TFRecordDataset(file).batch(batch)
-    for one in data.map(lambda e: sr.io.parse_example(e, features)).prefetch(2):
+    data = data.map(lambda e: sr.io.parse_example(e, features), num_parallel_calls=2).prefetch(2)
+    for one in data:
         yield len(one["label"])
 
 

@@ -257,18 +257,81 @@ def _wrong_cell(path: str, delimiter: str, error: Exception) -> Exception:
     )
 
 
+class _Following:
+    """A file whose next bytes have been read already, as Arrow reads files."""
+
+    closed = False
+
+    def __init__(self, begin: bytes, file: BinaryIO) -> None:
+        self._begin, self._file = begin, file
+
+    def read(self, size: int) -> bytes:
+        found, self._begin = self._begin[:size], self._begin[size:]
+        return found or self._file.read(size)
+
+
+def _filled_up(begin: bytes, file: BinaryIO) -> bytes:
+    """`begin` and what follows it in a file: a block of text, or less at the file's end."""
+    parts, size = [begin], len(begin)
+    while size < _TEXT_BLOCK and (part := file.read(_TEXT_BLOCK - size)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _cut_lines(block: bytes, names: bytes) -> int:
+    """The bytes of a block's whole lines. 0: a cell may have an end of line in it, as there are
+    quotes; those around the names of columns, `names`, are none of a cell."""
+    if names.count(b'"') % 2 or block.find(b'"', len(names)) >= 0:
+        return 0
+    return len(block) if len(block) < _TEXT_BLOCK else block.rfind(b"\n") + 1
+
+
 def _text(delimiter: str) -> Callable[..., Batches]:
     def read(file: BinaryIO, path: str, columns: Columns, rows: int) -> Batches:
         arrow, text = needed("pyarrow", path), needed("pyarrow.csv", path)
         parse = text.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        convert = text.ConvertOptions(include_columns=_given(columns))
-        found = text.open_csv(
-            unpacked(file), parse_options=parse,
-            read_options=text.ReadOptions(block_size=_TEXT_BLOCK), convert_options=convert,
-        )  # fmt: skip
-        yield _without_rows(found.schema), 0.0
+
+        def options(block_size: int, kinds: Any) -> dict[str, Any]:
+            types = {field.name: field.type for field in kinds or ()}
+            if kinds is not None and len(types) < len(kinds):  # Two columns of one name.
+                types = {}
+            return {
+                "parse_options": parse,
+                "read_options": text.ReadOptions(block_size=block_size),
+                "convert_options": text.ConvertOptions(
+                    column_types=types, include_columns=_given(columns)
+                ),
+            }
+
+        def lines(block: bytes, kinds: Any) -> Any:
+            """Read by all processors, in smaller blocks; these may be too small for a line."""
+            for size in (_TEXT_BLOCK // 8, len(block) + 1):
+                try:
+                    return text.read_csv(arrow.BufferReader(block), **options(size, kinds))
+                except arrow.ArrowInvalid as error:
+                    if "straddl" not in str(error) or size > len(block):
+                        raise
+            raise AssertionError("a line is shorter than its block")
+
         try:
-            yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
+            file, kinds = unpacked(file), None
+            block = _filled_up(b"", file)
+            names = block[: block.find(b"\n") + 1]
+            while end := _cut_lines(block, names):
+                table = lines(block[:end], kinds)
+                if kinds is None:
+                    kinds = table.schema
+                    yield _without_rows(kinds), 0.0
+                for batch in table.combine_chunks().to_batches(rows):
+                    yield batch, 0.0
+                block = _filled_up(names + block[end:], file)
+                if block == names:
+                    break
+            if block != names or kinds is None:
+                found = text.open_csv(_Following(block, file), **options(_TEXT_BLOCK, kinds))
+                yield _without_rows(found.schema), 0.0
+                yield from ((part, 0.0) for batch in found for part in _cut(batch, rows))
         except arrow.ArrowInvalid as error:
             raise _wrong_cell(path, delimiter, error) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from . import _native, dtypes, errors
 from ._data_spec import DataSpec, HeldFiles, csv
 from ._datasets import Dataset
 from ._engine import ENGINE
-from ._remote_files import needed
+from ._remote_files import needed, scheme_of
 from ._table_cells import cells_of, flat_columns
 from ._table_readers import OF_ONE_TYPE, batches, is_table, written
 from .function import TensorSpec
@@ -102,12 +103,17 @@ class TableDataset(Dataset):
                     yield found
 
         def generate() -> Iterator[dict[str, Any]]:
-            for one in _rebatched(chunks(), batch_size, drop_remainder):
+            found = begun.pop() if begun else chunks()
+            for one in _rebatched(found, batch_size, drop_remainder):
                 yield {key: _tensor_of(value) for key, value in one.items()}
 
-        first = next(chunks(), None)
+        looked = chunks()
+        first = next(looked, None)
         if first is None:
             raise errors.InvalidArgumentError(f"{', '.join(patterns)}: there are no rows")
+        # The first iteration goes on from here; connections to other places do not last so long.
+        is_local = not any(map(scheme_of, mine))
+        begun = [itertools.chain([first], looked)] if is_local else []
         signature = {
             name: TensorSpec(
                 (None,), value.dtype if isinstance(value, np.ndarray) else dtypes.string

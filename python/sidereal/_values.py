@@ -112,6 +112,8 @@ def _default_dtype(array: np.ndarray) -> np.dtype:
 
 def _check_conversion(value: Any, array: np.ndarray, dtype: Any) -> None:
     target = np.float32 if dtype is dtypes.bfloat16 else dtype
+    if array.dtype == target:
+        return
     fits = np.can_cast(array.dtype, target, casting="same_kind")
     if array.dtype.kind in "iu" and np.dtype(target).kind in "iu":
         limits = np.iinfo(target)
