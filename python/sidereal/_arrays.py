@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,8 @@ from ._data_spec import DataSpec, LabelRule
 from .errors import InvalidArgumentError
 
 LABEL = "label"
+#: What workers say of numbers that may be those of the data.
+_NOT_FINITE = re.compile(r" is (nan|infinite) at step | predicts nan for ")
 SHARED_MEMORY = "/dev/shm"
 PREFIX = "sidereal-arrays-"
 
@@ -117,25 +119,45 @@ def _collected(inputs: Sequence[Input], data: Any) -> Any:
     return {name: np.concatenate(some) for name, some in parts.items()}
 
 
+def _first_row(
+    columns: Mapping[str, np.ndarray], kinds: str, is_bad: Callable[[np.ndarray], np.ndarray],
+    what: str, among: npt.ArrayLike = True,
+) -> str:  # fmt: skip
+    """Where a column of some kinds is bad, in one of the rows that are meant; "" if nowhere."""
+    for name, column in columns.items():
+        if column.dtype.kind in kinds:
+            bad = is_bad(column).reshape(len(column), -1).any(axis=1)
+            rows = np.flatnonzero(np.logical_and(bad, among))
+            if len(rows):
+                return f"column '{name}' has {what} in row {rows[0]}"
+    return ""
+
+
+def _not_finite(columns: Mapping[str, np.ndarray], among: npt.ArrayLike = True) -> str:
+    what = "a number that is not finite"
+    place = _first_row(columns, "f", lambda column: ~np.isfinite(column), what, among)
+    return place and f"{place}: fill it in, or leave the row out"
+
+
 def _rows_of(error: str, columns: Mapping[str, np.ndarray]) -> str:
     """Where the columns have what a worker complains of, which knows its batch alone; "" if
     nowhere."""
     found = re.search(r"id (-?\d+) is outside", error)
-    for name, column in columns.items():
-        if found is not None and column.dtype.kind in "iu":
-            bad = column == int(found.group(1))
-            what = found.group(1)
-        elif " is nan at step " in error or " is infinite at step " in error:
-            if column.dtype.kind != "f":
-                continue
-            bad = ~np.isfinite(column)
-            what = "a number that is not finite"
-        else:
-            continue
-        rows = np.flatnonzero(bad.reshape(len(column), -1).any(axis=1))
-        if len(rows):
-            return f"column '{name}' has {what} in row {rows[0]}"
-    return ""
+    if found is not None:
+        number = found[1]
+        return _first_row(columns, "iu", lambda column: column == int(number), number)
+    return _not_finite(columns) if _NOT_FINITE.search(error) else ""
+
+
+def check_finite(spec: DataSpec, what: str, found: npt.ArrayLike) -> None:
+    """InvalidArgumentError where what a model gives for each row, or for all of them, is not finite
+    because arrays are not; a model may give such numbers of itself."""
+    bad = ~np.isfinite(np.atleast_1d(found))
+    bad = bad.reshape(len(bad), -1).any(axis=1)
+    if bad.any():
+        place = _not_finite({name: np.load(file, mmap_mode="r") for name, file in spec.arrays}, bad)
+        if place:
+            raise InvalidArgumentError(f"{what} is not finite: {place}")
 
 
 def _check_schema(inputs: Sequence[Input], data: DataSpec) -> None:

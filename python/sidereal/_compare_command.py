@@ -15,7 +15,9 @@ from ._evaluate_command import is_binary_of, labels_and_predictions
 from ._paired import Compared
 from ._predict_command import failed, positive
 from ._predictors import Predictor, open_model
-from ._runs_command import RunFile, shown, table
+from ._progress import table
+from ._runs_command import RunFile, shown
+from ._usage import Parser
 
 #: The exit code where the second one is worse, and chance does not explain it.
 WORSE = 3
@@ -89,7 +91,7 @@ def _confidence(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal compare",
         description="Says in which options two trainings differ, and their figures beside each "
         "other; with --data also those of their models on the same rows, with confidence "

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ._usage import Parser
 from .cluster import program_path
 
 SHELLS = ("bash", "zsh", "fish")
@@ -246,7 +247,7 @@ def fish(root: Command) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal completion",
         description="Prints what completes sidereal's commands and options in a shell.",
         epilog="bash: source <(sidereal completion bash) in ~/.bashrc. zsh: the same with zsh in "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native, errors
+from ._usage import did_you_mean
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
@@ -88,8 +88,7 @@ def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> li
     for name, value in read.items():
         place = f"{path}:{_line_of(name, text)}"
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            meant = did_you_mean(name, known)
             raise errors.InvalidArgumentError(
                 f"{place}: {parser.prog} has no option '{name}'{meant} (see {parser.prog} --help)"
             )

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from ._predictors import (
     open_model,
 )
 from ._rows import Rows
+from ._usage import Parser, say
 from .checkpoint_management import wait_for_new_checkpoint
 
 #: A training has this file beside its checkpoints; it is empty when it has ended.
@@ -186,7 +186,7 @@ class Watch:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal evaluate",
         description="Says how good a model is on the rows of a file.",
         epilog="With --watch each checkpoint of a folder is evaluated as it comes, by a process "
@@ -237,9 +237,9 @@ def _watch(options: argparse.Namespace) -> None:
         except _GONE as error:
             if Path(f"{prefix}.index").exists() and not isinstance(error, errors.DataLossError):
                 raise
-            print(
-                f"{os.path.basename(prefix)} was deleted or is damaged, and is passed over: "
-                f"{getattr(error, 'message', error)}", file=sys.stderr,
+            say(
+                "evaluate", f"{os.path.basename(prefix)} was deleted or is damaged, and is passed "
+                f"over: {getattr(error, 'message', error)}",
             )  # fmt: skip
             continue
         _told(evaluate(predictor, options), options, prefix)

@@ -10,6 +10,7 @@ from . import errors, models, onnx
 from ._exporting import FORMATS
 from ._predict_command import failed, names
 from ._predictors import keras_model, kind_of
+from ._usage import Parser
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -24,7 +25,7 @@ def bytes_of(text: str) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal export",
         description="Makes a file for programs that serve of a checkpoint, without a cluster.",
         epilog="What the model is stands in model.json beside the checkpoints, or is a .keras "

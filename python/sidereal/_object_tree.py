@@ -16,9 +16,10 @@ SAVE_COUNTER = "save_counter"
 _SHOWN = 10
 
 
-def some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def some(names: Sequence[str], count: int = _SHOWN) -> str:
+    """The first so many names, for a message."""
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
 
 
 class CutSlot(CutVariable):

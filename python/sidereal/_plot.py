@@ -8,7 +8,6 @@ import fnmatch
 import json
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import _tensorboard, errors, records
+from ._usage import Parser, say
 
 #: Curves of a picture, if --tag does not choose.
 PANELS_MAX = 24
@@ -87,7 +87,7 @@ def _events(files: Sequence[Path]) -> Run:
                         run.setdefault(value.tag, []).append(point)
         except errors.DataLossError as error:
             # Of a program that still writes, or was killed, the last record may lack its end.
-            say(f"note: {error.message}; what comes before is shown")
+            say("plot", f"note: {error.message}; what comes before is shown")
     for points in run.values():
         points.sort(key=lambda point: point.step)
     return run
@@ -252,10 +252,6 @@ def save(figure: Any, path: str) -> None:
 # --- The command.
 
 
-def say(text: str) -> None:
-    print(f"sidereal plot: {text}", file=sys.stderr)
-
-
 def _weight(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
@@ -270,7 +266,7 @@ def _file(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal plot",
         description="Draws learning curves: a panel for each figure, the runs over each other.",
         epilog="A RUN is a folder with files of events (of TensorBoard), in which each folder with "
@@ -313,7 +309,7 @@ def main(arguments: Sequence[str]) -> int:
         figure = draw(runs, panels_of(runs, options.tag), options)
         save(figure, options.out)
     except (PlotError, OSError, errors.Error) as error:
-        say(f"error: {getattr(error, 'message', error)}")
+        say("plot", f"error: {getattr(error, 'message', error)}")
         return ERROR
     print(options.out)
     return 0

@@ -22,6 +22,7 @@ from ._files import written_whole
 from ._predictors import one_output, open_model
 from ._remote_files import needed
 from ._rows import Rows
+from ._usage import Parser, say
 
 ERROR = 1
 
@@ -52,7 +53,7 @@ def add_model_options(out: argparse.ArgumentParser) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal predict",
         description="Writes what a model predicts for each row of a file, in order.",
         epilog="Columns become inputs as when the model was trained, where the model says how; "
@@ -230,7 +231,7 @@ def predict(options: argparse.Namespace) -> int:
 
 def failed(command: str, error: Exception) -> int:
     """Says what went wrong; the exit code."""
-    print(f"sidereal {command}: error: {getattr(error, 'message', error)}", file=sys.stderr)
+    say(command, f"error: {getattr(error, 'message', error)}")
     return ERROR
 
 

@@ -1,17 +1,31 @@
-"""Shows how a fit is going: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""What people are shown: how a fit is going, as a bar on a terminal and as a plain line every few
+seconds elsewhere, and tables."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import TextIO
 
 from tqdm import tqdm
 
 from ._native import EvalResult, FitResult, Progress
+from ._usage import printable
 
 PLAIN_SECONDS = 5.0
 TICKS = 1000
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns beside one another."""
+    lines = [head, ["-" * len(word) for word in head]]
+    lines += [[printable(word) for word in row] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    lines[1] = ["-" * width for width in widths]
+    return "\n".join(
+        "  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in lines
+    )
 
 
 def _figures(progress: Progress) -> str:

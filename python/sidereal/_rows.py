@@ -19,6 +19,7 @@ import numpy.typing as npt
 from . import _native, errors
 from ._arrays import folder_for
 from ._data_spec import DataSpec, LabelRule
+from ._object_tree import some
 from ._predictors import Predictor
 from ._remote_files import open_file, said_of
 from ._table_cells import text_pieces
@@ -30,6 +31,8 @@ _CHUNK_ROWS = 1 << 16
 _LABEL = "label of the row"
 #: Fields that are no UTF-8 stay the bytes that they are.
 _ERRORS = "surrogateescape"
+#: How many columns an error names, and how much of each: a file that is none may have anything.
+_NAMES_SHOWN, _NAME_SHOWN = 50, 60
 
 
 @dataclass
@@ -127,8 +130,9 @@ class Table:
     def place(self, name: str, why: str) -> int:
         """The number of a column; `why` it is wanted."""
         if name not in self.columns:
+            there = some([column[:_NAME_SHOWN] for column in self.columns], _NAMES_SHOWN)
             raise errors.InvalidArgumentError(
-                f"{self.path} has no column '{name}', {why}; it has: {', '.join(self.columns)}"
+                f"{self.path} has no column '{name}', {why}; it has: {there}"
             )
         return self.columns.index(name)
 

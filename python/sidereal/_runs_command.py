@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -16,6 +15,8 @@ from typing import Any
 from . import errors
 from ._config_file import read_toml
 from ._predict_command import failed
+from ._progress import table
+from ._usage import Parser, say
 
 RUN_FILE = "run.toml"
 
@@ -101,16 +102,6 @@ def find_runs(root: Path) -> tuple[list[RunFile], list[str]]:
     return sorted(runs, key=lambda run: (run.started, run.name)), sorted(wrong)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns beside one another."""
-    lines = [head, ["-" * len(word) for word in head], *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    lines[1] = ["-" * width for width in widths]
-    return "\n".join(
-        "  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in lines
-    )
-
-
 def shown(value: Any) -> str:
     """A figure or an option in a table."""
     if value is None or value == "" or value == []:
@@ -144,7 +135,7 @@ def _row(run: RunFile, now: datetime) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal runs",
         description="Lists the trainings whose files run.toml are in a folder, and what came of "
         "them.",
@@ -163,7 +154,7 @@ def main(arguments: Sequence[str]) -> int:
     except (errors.Error, OSError) as error:
         return failed("runs", error)
     for text in wrong:
-        print(f"sidereal runs: warning: left out: {text}", file=sys.stderr)
+        say("runs", f"warning: left out: {text}")
     if options.json:
         listed = [
             {"name": run.name, "file": str(run.path), "options": run.options, "run": run.facts}

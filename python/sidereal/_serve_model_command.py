@@ -18,6 +18,7 @@ from . import errors
 from ._config_file import add_config_option, parse
 from ._export_command import bytes_of
 from ._predict_command import failed, names, positive
+from ._usage import Parser
 
 
 def _port(text: str) -> int | None:
@@ -38,7 +39,7 @@ def _seconds(text: str) -> float:
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal serve-model",
         description="Answers requests for predictions in the forms of TensorFlow Serving.",
         epilog="A folder with versions (1/model.srsm, 2/model.srsm) is followed: the greatest "

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from . import _events, _native
+from . import _events, _native, _usage
 from ._launch_kubernetes import manifests
 from ._launch_places import (
     InAllocation,
@@ -31,6 +31,7 @@ from ._launch_places import (
     ThisMachine,
 )
 from ._supervision import Hang, HangWatch, Restarts
+from ._usage import Parser
 
 __all__ = ["PROTOCOLS", "Launcher", "ReservedPorts", "Task", "main", "parser", "tf_config"]
 
@@ -49,7 +50,7 @@ PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 
 
 def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(
+    out = Parser(
         prog="sidereal launch",
         description="Runs a Python script on every task of a cluster, with TF_CONFIG and a secret "
         "that only this cluster knows. Ends when all but the ps tasks have ended; when one "
@@ -282,11 +283,13 @@ def signal_of(code: int) -> int:
 
 
 def describe(code: int) -> str:
-    """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
+    """ "exit code 3", or "killed by signal 15 (SIGTERM)"."""
     number = signal_of(code)
     if was_killed(code):
         with contextlib.suppress(ValueError):
-            return f"killed by signal {number} ({signal.Signals(number).name})"
+            name = signal.Signals(number).name
+            why = ", maybe by the kernel for want of memory" if name == "SIGKILL" else ""
+            return f"killed by signal {number} ({name}{why})"
     return f"exit code {code}"
 
 
@@ -604,7 +607,7 @@ def tell(event: str, task: Task, said: str = "", **fields: Any) -> None:
 
 
 def say(line: str) -> None:
-    print(f"sidereal launch: {line}", file=sys.stderr, flush=True)
+    _usage.say("launch", line)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import tempfile
@@ -11,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from ._dispatch import convert
 from ._files import check_writable
 from ._graphs import Graph
 from ._native import EvalResult, FitResult, Output, Progress, TaskStats
-from ._progress import ProgressPrinter
-from ._usage import explains, real, whole
+from ._progress import ProgressPrinter, table
+from ._usage import explains, lacks, real, whole
 from .cluster import Cluster, LocalCluster
 from .dtypes import DType, as_dtype, float32, float64, name_of
 from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -42,6 +43,10 @@ class VariableInfo:
     shape: tuple[int, ...]
 
 
+def _parameters(variable: VariableInfo) -> int:
+    return math.prod(variable.shape)
+
+
 def _tell(text: str, is_warning: bool = True) -> None:
     """What people should know while fit() goes on, as the command line has it."""
     warning = "warning: " if is_warning else ""
@@ -55,6 +60,29 @@ class _ModelGraph(Graph):
         return value
 
 
+_KEPT = (
+    "export(path) writes what the model predicts, for programs that serve it, and fit() with "
+    "checkpoint_dir=... what it has learned, from which fit() goes on in another program too"
+)
+_READ = "get_variable(name) reads one of variables()"
+_WRITTEN = (
+    "variables begin as initializers of layers say (embeddings_initializer=...), or as a "
+    "checkpoint has them: fit(checkpoint_dir=..., resume=...)"
+)
+
+
+@lacks(
+    save=_KEPT,
+    save_weights=_KEPT,
+    load="sidereal.saved_model.load(path) loads what export(path) wrote; fit() with the "
+    "checkpoint_dir=... of another fit() goes on from there",
+    load_weights="fit(checkpoint_dir=..., resume=...) goes on from a checkpoint, the newest one "
+    "there unless resume= names another",
+    get_weights=_READ,
+    weights=_READ,
+    set_weights=_WRITTEN,
+    set_variable=_WRITTEN,
+)
 class Model:
     """A model: inputs, layers, compile(), then fit(), evaluate() and predict() on a cluster.
 
@@ -216,7 +244,8 @@ class Model:
         validation_split="write validation= and give the rows that are left out",
         callbacks="write on_progress=, which is called with a Progress; sidereal.keras.Model takes "
         "callbacks",
-        sample_weight="there are no weights of rows here; sidereal.keras.Model takes them",
+        sample_weight="weights of rows are the column 'sample_weight' of the data, of a model with "
+        "the input model.input('sample_weight', sidereal.float32)",
     )
     def fit(
         self,
@@ -443,7 +472,9 @@ class Model:
             compiled.inputs, data, binary=compiled.is_binary, group=metrics_by
         )
         with self._exclusively(), columns as spec:
-            return self._place(cluster).evaluate(spec.to_json(), batch_size, metrics_by or "")
+            found = self._place(cluster).evaluate(spec.to_json(), batch_size, metrics_by or "")
+            _arrays.check_finite(spec, "the loss", found.loss)
+            return found
 
     def predict(
         self,
@@ -458,7 +489,9 @@ class Model:
         inputs = [one for one in compiled.inputs if one[0] in compiled.prediction_inputs]
         data = self._known_data(data, has_label=False)
         with self._exclusively(), _arrays.as_spec(inputs, data) as spec:
-            return self._place(cluster).predict(spec.to_json(), batch_size)
+            found = self._place(cluster).predict(spec.to_json(), batch_size)
+            _arrays.check_finite(spec, "what the model predicts", found)
+            return found
 
     def get_variable(self, name: str) -> np.ndarray:
         """The present value of a variable, whole."""
@@ -577,10 +610,19 @@ class Model:
         with self._exclusively():
             return self._place(None).task_stats()
 
+    def summary(self) -> None:
+        """Prints the variables with their shapes and numbers of parameters."""
+        rows = [[v.name, str(v.shape), f"{_parameters(v):,}"] for v in self.variables()]
+        print(table(["variable", "shape", "parameters"], rows))
+        print(f"\n{sum(map(_parameters, self.variables())):,} parameters")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Model can be neither copied nor pickled: {_KEPT}")
+
     def __repr__(self) -> str:
         if self._compiled is None:
             return "Model(not compiled)"
-        parameters = sum(int(np.prod(v.shape)) for v in self.variables())
+        parameters = sum(map(_parameters, self.variables()))
         inputs = _arrays.describe(self._compiled.inputs)
         return f"Model(inputs: {inputs}; {parameters:,} parameters)"
 

@@ -3,7 +3,9 @@ data that does not fit, trainings that diverge. Each is taken, or the error says
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -21,9 +23,21 @@ from session_servers import PATIENCE_S, PROGRAM, Tasks, children_of
 import sidereal as sr
 import sidereal.v1 as tf
 from conftest import planted, small_model
+from sidereal import (
+    _compare_command,
+    _evaluate_command,
+    _export_command,
+    _plot,
+    _predict_command,
+    _runs_command,
+    _serve_model_command,
+    launch,
+)
 from sidereal.keras import layers
 
 Cluster = sr.LocalCluster
+#: Seconds after which who has no business there has heard so, where it takes a fraction of one.
+REFUSED_S = 5.0
 
 
 class Table:
@@ -56,6 +70,7 @@ def ages(shape: tuple[int, ...] = (1,)) -> sr.Model:
         (lambda m: m.fit({}, validation_data={}), ["'validation_data'", "write validation="]),
         (lambda m: m.fit({}, validation_split=0.1), ["'validation_split'", "validation="]),
         (lambda m: m.fit({}, callbacks=[]), ["'callbacks'", "on_progress=", "keras.Model"]),
+        (lambda m: m.fit({}, sample_weight=[1]), ["the column 'sample_weight'", "model.input("]),
         (lambda m: m.fit({}, epoch=3), ["'epoch'", "did you mean epochs?"]),
         (lambda m: m.fit({}, epochs="3"), ["fit(): epochs is '3'", "a whole number"]),
         (lambda m: m.fit({}, epochs=2.0), ["fit(): epochs is 2.0"]),
@@ -213,6 +228,37 @@ def test_saving_a_model_as_an_object_says_how_it_is_saved(cluster: Cluster, tmp_
         sr.saved_model.save(model, tmp_path / "m.srsm")
     model.export(tmp_path / "m.srsm")
     sr.saved_model.save(model.inference_function(), tmp_path / "n.srsm")
+    for keep in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"neither copied nor pickled: export\(path\) writes"):
+            keep(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("save", ["export(path)", "checkpoint_dir="]),
+        ("load", ["sidereal.saved_model.load(path)", "checkpoint_dir="]),
+        ("save_weights", ["export(path)", "checkpoint_dir="]),
+        ("load_weights", ["fit(checkpoint_dir=..., resume=...)"]),
+        ("get_weights", ["get_variable(name)"]),
+        ("set_variable", ["embeddings_initializer=", "fit(checkpoint_dir=..., resume=...)"]),
+        ("fitt", []),
+    ],
+)
+def test_a_method_that_others_have_says_what_to_write(name: str, said: list[str]) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(small_model(), name)
+    for part in (f"'Model' object has no attribute '{name}'", *said):
+        assert part in str(caught.value)
+    assert not hasattr(small_model(), name)
+
+
+def test_the_summary_of_a_model_is_its_variables(capsys: pytest.CaptureFixture[str]) -> None:
+    small_model().summary()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["variable", "shape", "parameters"]
+    assert "vectors/embeddings  (200, 8)  1,600" in lines
+    assert lines[-1] == "2,345 parameters"
 
 
 def test_files_are_found_from_where_the_driver_is(
@@ -280,6 +326,35 @@ def test_nan_in_the_data_ends_a_training_with_its_column_and_row(cluster: Cluste
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("loss", [None, "mse"])
+def test_numbers_that_are_none_are_named_when_they_are_predicted_from(
+    cluster: Cluster, bad: float, loss: str | None
+) -> None:
+    model = sr.Model()
+    hidden = layers.Dense(4, "tanh")(model.input("age", sr.float32, (2,)))
+    output = layers.Dense(1)(hidden) + sr.reduce_sum(model.input("pay", sr.float32, (2,)), 1, True)
+    model.compile(output * 0.0 + output, "sgd", loss=loss)  # Zero times infinity is no number.
+    model.initialize(cluster)
+    data = {"age": np.ones((100, 2)), "pay": np.ones((100, 2)), "label": np.zeros(100)}
+    assert np.isfinite(model.predict(data)).all()
+    data["pay"][[77, 80], 1] = bad
+    for use in (model.predict, model.evaluate):
+        with pytest.raises(sr.errors.InvalidArgumentError, match=r"'pay' .* not finite in row 77:"):
+            use(data)
+
+
+def test_what_a_model_itself_makes_of_numbers_is_its_own(cluster: Cluster) -> None:
+    data = {"age": np.array([1.0, np.nan, 0.0, -1.0]), "label": np.zeros(4)}
+    model = sr.Model()
+    age = model.input("age", sr.float32, (1,))
+    known = sr.where(sr.math.is_nan(age), sr.ones_like(age), age)
+    model.compile(sr.math.log(known), "sgd", loss=sr.reduce_mean(layers.Dense(1)(known)))
+    model.initialize(cluster)
+    np.testing.assert_array_equal(model.predict(data)[:, 0], [0, 0, -np.inf, np.nan])
+    assert np.isfinite(model.evaluate(data).loss)
+
+
 def test_a_training_that_diverges_ends_and_names_the_learning_rate(cluster: Cluster) -> None:
     model = sr.Model()
     age = model.input("age", sr.float32, (1,))
@@ -322,11 +397,18 @@ def test_validation_is_told_after_each_epoch(
         assert any(line.startswith(begin) for line in lines)
 
 
-def test_a_local_cluster_serves_nobody_else(cluster: Cluster) -> None:
+@pytest.mark.parametrize("protocol", launch.PROTOCOLS)
+def test_a_local_cluster_serves_nobody_else(
+    clusters: Callable[..., Cluster], protocol: str
+) -> None:
+    cluster = clusters(in_process=True, protocol=protocol)
     addresses = {"ps": cluster.ps, "worker": cluster.worker}
-    stranger = sr.RemoteCluster(addresses, security=sr.SecurityOptions())
-    with pytest.raises(sr.errors.UnauthenticatedError):
-        small_model().fit(planted(8), cluster=stranger, verbose=False)
+    for wrong in (sr.SecurityOptions(), sr.SecurityOptions(secret="b" * 32)):
+        stranger = sr.RemoteCluster(addresses, security=wrong)
+        begin = time.monotonic()
+        with pytest.raises(sr.errors.UnauthenticatedError, match="secret"):
+            small_model().fit(planted(8), cluster=stranger, verbose=False)
+        assert time.monotonic() - begin < REFUSED_S
     assert small_model().fit(planted(8), cluster=cluster, verbose=False).rows == 8
 
 
@@ -339,6 +421,55 @@ def test_help_of_a_command_of_the_package_is_where_that_of_others_is() -> None:
     ]
     assert [one.returncode for one in shown] == [0, 0]
     assert shown[0].stdout == shown[1].stdout and "--ps" in shown[0].stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        (_predict_command, ["--modle", "x"], "predict: error: there is no option --modle; did you "
+         "mean --model? (see sidereal predict --help)"),
+        (_evaluate_command, ["--model=x", "--wach=y"], "no option --wach; did you mean --watch?"),
+        (_export_command, ["--formt", "onnx"], "no option --formt; did you mean --format?"),
+        (_serve_model_command, ["--rest-prt", "3"], "--rest-prt; did you mean --rest-port?"),
+        (_compare_command, ["a", "b", "--josn"], "--josn; did you mean --json?"),
+        (_runs_command, ["--josn"], "--josn; did you mean --json?"),
+        (_plot, ["a", "--smoth=0.5"], "--smoth; did you mean --smooth?"),
+        (launch, ["--wrokers", "2", "x.py"], "--wrokers; did you mean --workers?"),
+        (launch, ["--color"], "sidereal launch: error: there is no option --color (see"),
+    ],
+)  # fmt: skip
+def test_a_typo_in_a_command_of_the_package_is_answered_with_what_was_meant(
+    command: Any, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_options_of_a_script_are_its_own() -> None:
+    words = ["--ps", "2", "--work", "3", "x.py", "--wrokers", "4"]
+    options = launch.parser().parse_args(words)
+    assert (options.ps, options.workers, options.arguments) == (2, 3, ["--wrokers", "4"])
+
+
+@pytest.mark.parametrize("command", [_predict_command, _evaluate_command])
+def test_what_a_file_has_in_its_header_does_not_reach_the_terminal(
+    command: Any, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ages()
+    model.initialize(cluster)
+    model.export(tmp_path / "m.srsm")
+    file = tmp_path / "x.csv"
+    words = ["--model", str(tmp_path / "m.srsm"), "--data", str(file)]
+    file.write_bytes(b"label,\x1b[31mred,caf\xc3\xa9,\xc2\x9bx,\xff\n1,2,3,4,5\n")
+    assert command.main(words) == 1
+    told = capsys.readouterr().err
+    assert "it has: label, \\x1b[31mred, caf\u00e9, \\xc2\\x9bx, \\xff\n" in told
+    file.write_bytes(b",".join([bytes(range(14, 256)), *[b"\x1b"] * 99]))
+    assert command.main(words) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and told[:-1].isprintable() and len(told) < 1000
 
 
 KILLED = """
@@ -407,8 +538,31 @@ INTERRUPTED = """
 """
 
 
+LOST = """
+    import os, signal
+    import sidereal as sr
+    from conftest import planted, small_model
+    from session_servers import children_of
+
+    with sr.LocalCluster() as cluster:
+        (worker,) = (pid for pid, words in children_of(os.getpid()).items() if "b worker" in words)
+        try:
+            small_model().fit(
+                planted(1000), cluster=cluster, epochs=100000, verbose=False,
+                on_progress=lambda progress: os.kill(worker, signal.SIGKILL),
+            )
+        except sr.errors.UnavailableError as error:
+            print(str(error).partition(" (Killed)")[0])  # How its connections ended comes behind.
+"""
+
+
 @pytest.mark.parametrize(
-    ("program", "said"), [(FAILS, "id 1000 is outside"), (INTERRUPTED, "interrupted")]
+    ("program", "said"),
+    [
+        (FAILS, "id 1000 is outside"),
+        (INTERRUPTED, "interrupted"),
+        (LOST, "was killed by signal 9"),
+    ],
 )
 def test_what_a_program_catches_its_tasks_do_not_tell_as_well(program: str, said: str) -> None:
     ended = subprocess.run(
