@@ -25,6 +25,7 @@
 #include "sidereal/service/hot_rows.h"
 #include "sidereal/service/silence.h"
 #include "sidereal/service/staleness.h"
+#include "sidereal/sys/posix/control_groups.h"
 
 namespace sidereal::python {
 
@@ -330,6 +331,9 @@ void bind_announcement(nb::module_& m) {
                                                           "Lasts as long as the object.");
   m.def("announce_cluster", app::announce_cluster, "cluster"_a, "secret"_a,
         "Lets `sidereal top` of this user find a cluster; None where the system cannot.");
+  m.def(
+      "memory_kills", [] { return sys::posix::memory_kills(); },
+      "How many processes of this control group the kernel has killed for want of memory.");
 }
 
 }  // namespace

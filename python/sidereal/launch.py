@@ -44,6 +44,8 @@ COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 USAGE_ERROR = 2
 PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Processes that the kernel had killed for want of memory before this one began.
+_KILLS_BEFORE = _native.memory_kills()
 PLACES = ("local", "ssh", "slurm", "kubernetes", "ray")
 #: How Ray lays tasks out over nodes: its placement groups have these words.
 PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
@@ -283,13 +285,13 @@ def signal_of(code: int) -> int:
 
 
 def describe(code: int) -> str:
-    """ "exit code 3", or "killed by signal 15 (SIGTERM)"."""
+    """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
     number = signal_of(code)
     if was_killed(code):
         with contextlib.suppress(ValueError):
-            name = signal.Signals(number).name
-            why = ", maybe by the kernel for want of memory" if name == "SIGKILL" else ""
-            return f"killed by signal {number} ({name}{why})"
+            text = f"killed by signal {number} ({signal.Signals(number).name})"
+            is_of_kernel = number == signal.SIGKILL and _native.memory_kills() > _KILLS_BEFORE
+            return text + (", most likely as memory ran out" if is_of_kernel else "")
     return f"exit code {code}"
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from launches import Launch
 
-from sidereal.launch import Task, announced
+from sidereal.launch import Task, announced, describe
 
 #: Seconds a loaded machine may take for what usually takes one.
 PATIENCE_S = 60
@@ -181,6 +181,14 @@ def test_a_killed_task_is_named_with_its_signal_and_ends_all(launch: Starter) ->
     assert one.end() == 128 + signal.SIGKILL
     assert "worker 1 failed first: killed by signal 9 (SIGKILL)" in one.errors
     assert ended(one.pids())
+
+
+def test_a_task_that_the_kernel_killed_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert describe(-signal.SIGKILL) == "killed by signal 9 (SIGKILL)"
+    # As if one had been killed since.
+    monkeypatch.setattr("sidereal.launch._KILLS_BEFORE", -1)
+    assert describe(-signal.SIGKILL).endswith("(SIGKILL), most likely as memory ran out")
+    assert describe(-signal.SIGTERM) == "killed by signal 15 (SIGTERM)"
 
 
 def test_a_task_whose_runner_is_killed_ends_with_it(launch: Starter) -> None:
