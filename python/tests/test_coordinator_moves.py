@@ -119,6 +119,23 @@ def test_each_function_counts_once_while_variables_move(
     assert counting.whole.numpy() >= counting.scheduled
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_variables_are_kept_where_no_function_has_run(made: list[Tasks], protocol: str) -> None:
+    servers = servers_of(made, protocol)
+    strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
+    coordinator = ClusterCoordinator(strategy)
+    values = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
+    with strategy.scope():
+        table = sr.Variable(values, name="table")
+    for words in ("scale --ps 3", "drain ps:1", "scale --ps 1", "scale --ps 3", "scale --ps 2"):
+        servers.well(*words.split())
+        np.testing.assert_array_equal(table.numpy(), values)
+    servers.well("scale", "--ps", "3")  # With nothing in between.
+    servers.well("scale", "--ps", "1")
+    np.testing.assert_array_equal(table.numpy(), values)
+    assert coordinator.metrics()["moves"] == 7
+
+
 def test_nothing_is_lost_or_made_twice(made: list[Tasks]) -> None:
     servers = servers_of(made, "star_server_lite")
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)

@@ -270,6 +270,10 @@ class Mover:
         strategy._placing_ps = [task for task in before if task in used]
         try:
             reached += [self._reached(task) for task in used if task not in before]
+            # A server keeps variables while somebody's session is there, and the coordinator's, which
+            # is the only one before functions run, goes before the last changes are taken.
+            left = {from_task for _, from_task, _ in moves.values()} - set(used)
+            reached += [self._reached(task) for task in sorted(left)]
             if self._recovery is not None:
                 self._recovery.use([*before, *(task for task in used if task not in before)])
             paused = self._hand_over(lease, used, moves, routes, size)
@@ -289,7 +293,7 @@ class Mover:
         return said
 
     def _reached(self, task: int) -> v1.Session:
-        """A session at a server that is to be used, so that nothing waits for it later. Errors:
+        """A session at a server: nothing waits for it later, and it keeps what it has. Errors:
         UnavailableError, naming it."""
         try:
             return self._strategy._session_at(task, int(_REACH_S * 1000))

@@ -471,7 +471,7 @@ class Session::Impl {
                                        base::message_of(asked));
       }
       if (now >= next_log) {
-        base::log_info("still waiting for {}", base::message_of(asked));
+        base::log_info("still waiting: {}", base::message_of(asked));
         next_log = now + kLogEvery;
       }
       task::Event nothing;
