@@ -270,7 +270,7 @@ class Mover:
         strategy._placing_ps = [task for task in before if task in used]
         try:
             reached += [self._reached(task) for task in used if task not in before]
-            # A server keeps variables while somebody's session is there. The coordinator's, the only
+            # A server keeps variables while a session is there. That of the coordinator, the only
             # one before functions run, goes before the last changes are taken.
             left = {from_task for _, from_task, _ in moves.values()} - set(used)
             reached += [self._reached(task) for task in sorted(left)]
