@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leftovers import tasks_of
 from session_servers import PATIENCE_S, PROGRAM, Processes, addresses, free_ports
 
 import sidereal as sr
@@ -43,11 +44,13 @@ class Servers:
 
 class Tasks:
     """Parameter servers and workers in processes of their own, as a cluster of these; those
-    parameter servers that are `not_yet` there are to be started."""
+    parameter servers that are `not_yet` there are to be started. `of_ps`: their options."""
 
     def __init__(
-        self, ps: int, workers: int, protocol: str = "grpc", not_yet: Sequence[int] = ()
-    ) -> None:
+        self, ps: int, workers: int, protocol: str = "grpc", not_yet: Sequence[int] = (),
+        of_ps: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._of_ps = of_ps
         self.cluster = {"ps": addresses(ps), "worker": addresses(workers)}
         self.protocol = protocol
         self.processes = Processes()
@@ -59,8 +62,9 @@ class Tasks:
 
     def start(self, job: str, task: int) -> None:
         self.all[job, task] = self.processes.serve(
-            self.cluster, job, task, "--protocol", self.protocol
-        )
+            self.cluster, job, task, "--protocol", self.protocol,
+            *(self._of_ps if job == "ps" else ()),
+        )  # fmt: skip
 
     def kill(self, job: str, task: int) -> None:
         self.all[job, task].kill()
@@ -77,6 +81,19 @@ class Tasks:
         until = time.monotonic() + PATIENCE_S
         while coordinator.metrics()["workers_found"] < len(self.cluster["worker"]):
             assert time.monotonic() < until
+
+    def wait_for_standbys(self, used: Sequence[int]) -> None:
+        """Until each parameter server has one in sync for what all share, and those that are used
+        one for the variables of a strategy."""
+        wanted = [1 + (task in used) for task in range(len(self.cluster["ps"]))]
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            tasks = tasks_of(f"grpc://{self.cluster['worker'][0]}")
+            found = [one.get("figures", {}).get("sidereal_standbys") for one in tasks
+                     if "/job:ps" in one["task"]]  # fmt: skip
+            if found == wanted:
+                return
+            assert time.monotonic() < until, (found, wanted)
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`sidereal WORDS`, once the coordinator hears of commands."""

@@ -136,6 +136,27 @@ def test_variables_are_kept_where_no_function_has_run(made: list[Tasks], protoco
     assert coordinator.metrics()["moves"] == 7
 
 
+@pytest.mark.parametrize("protocol", ["grpc", "star_server", "star_server_lite"])
+def test_moved_variables_have_standbys_where_they_are(made: list[Tasks], protocol: str) -> None:
+    servers = Tasks(3, 1, protocol, of_ps=("--option", "replicas=2"))
+    made.append(servers)
+    strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
+    coordinator = ClusterCoordinator(strategy, on_ps_loss="restore")
+    values = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
+    with strategy.scope():
+        table = sr.Variable(values, name="table")
+    for words, used, lost in (
+        ("scale --ps 3", (0, 1, 2), 2), ("drain ps:1", (0, 2), 2), ("scale --ps 3", (0, 1, 2), 1),
+        ("scale --ps 2", (0, 1), 0),
+    ):  # fmt: skip
+        servers.well(*words.split())
+        servers.wait_for_standbys(used)
+        servers.kill("ps", lost)
+        servers.start("ps", lost)
+        np.testing.assert_array_equal(table.numpy(), values)
+    assert [one.standby[-1] for one in coordinator.restored] == ["0", "0", "2", "1"]
+
+
 def test_nothing_is_lost_or_made_twice(made: list[Tasks]) -> None:
     servers = servers_of(made, "star_server_lite")
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)

@@ -52,15 +52,12 @@ def have_values(
     key = ("VariableIsInitialized", *(each._handle.node for each in variables))
     with strategy._lock:
         if key not in strategy._steps:
+            # Each is where its variable is, which may have moved.
             with graph.tracing("VariableIsInitialized"):
-                made = []
-                for each in variables:
-                    with graph.device(each.device):
-                        made.append(
-                            graph.add(
-                                "VariableIsInitialized", [graph.enter(each._handle)], None, None
-                            )
-                        )
+                made = [
+                    graph.add("VariableIsInitialized", [graph.enter(each._handle)], None, None)
+                    for each in variables
+                ]
             strategy._steps[key] = (made, [])
         made, _ = strategy._steps[key]
     return all(bool(value) for value in session._run(made, [], [], []))
