@@ -157,6 +157,44 @@ def test_moved_variables_have_standbys_where_they_are(made: list[Tasks], protoco
     assert [one.standby[-1] for one in coordinator.restored] == ["0", "0", "2", "1"]
 
 
+def test_what_is_made_after_a_move_is_where_the_variables_are(made: list[Tasks]) -> None:
+    servers = servers_of(made, "star_server")
+    strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)
+    coordinator = ClusterCoordinator(strategy)
+    with strategy.scope():
+        table = sr.Variable(np.ones((ROWS, 4), np.float32), name="table")
+    ids = sr.constant(np.arange(ROWS))
+
+    def train(optimizer: keras.optimizers.Optimizer) -> None:
+        @sr.function
+        def step() -> Any:
+            with sr.GradientTape() as tape:
+                loss = sr.reduce_sum(sr.nn.embedding_lookup(table, ids))
+            weights = table.variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights))
+            return loss
+
+        coordinator.schedule(step)
+        coordinator.join(PATIENCE_S)
+
+    first = keras.optimizers.Adagrad(0.1)
+    servers.well("scale", "--ps", "3")
+    train(first)  # Its slots are made now, for tables that have moved.
+    for slot in first.variables[2:]:
+        assert slot.device in {ps(0), ps(1), ps(2)}
+    servers.well("drain", "ps:1")
+    assert {each.device for each in first.variables if each.shape} == {ps(0), ps(2)}
+    train(first)
+    train(keras.optimizers.Adam(0.1))
+    with strategy.scope():
+        other = sr.Variable(np.full((ROWS, 4), 2.0, np.float32), name="other")
+    servers.well("scale", "--ps", "1")
+    train(first)
+    slot = np.concatenate([each.numpy() for each in first.variables if each.shape])
+    np.testing.assert_allclose(slot, np.full((ROWS, 4), 3.1), rtol=1e-6)
+    np.testing.assert_array_equal(other.numpy(), np.full((ROWS, 4), 2.0))
+
+
 def test_nothing_is_lost_or_made_twice(made: list[Tasks]) -> None:
     servers = servers_of(made, "star_server_lite")
     strategy = servers.strategy(variable_partitioner=FixedShardsPartitioner(6), start_ps=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from .. import errors, v1
@@ -152,9 +152,20 @@ class ClusterGraph(v1.Graph):
             finally:
                 self._trace, state.tapes = before, tapes
 
-    def add_variable(self, name: str, device: str, dtype: Any, shape: Sequence[int]) -> Output:
-        """The handle of a new variable, which has no value yet; outside of what is traced."""
-        with self.tracing(name), self.name_scope(None), self.device(device):
+    def placed(self, device: str, beside: Output | None) -> AbstractContextManager[Any]:
+        """Nodes that are added in the context are on a device, or with the variable `beside`, which
+        may have moved from where the graph has it."""
+        if beside is None:
+            return self.device(device)
+        return self.colocate_with(self.operation(beside))
+
+    def add_variable(
+        self, name: str, device: str, dtype: Any, shape: Sequence[int],
+        beside: Output | None = None,
+    ) -> Output:  # fmt: skip
+        """The handle of a new variable, which has no value yet, on a device or with another one;
+        outside of what is traced."""
+        with self.tracing(name), self.name_scope(None), self.placed(device, beside):
             full = self.unique_name(legal_name(name))
             attrs = {"shared_name": full, "dtype": dtype, "shape": tuple(shape)}
             return self.add("Variable", (), attrs, full + "/")

@@ -56,14 +56,14 @@ class ClusterVariable(Variable):
 
     def __init__(
         self, strategy: ParameterServerStrategy, device: str, initial_value: Any, name: str,
-        dtype: Any, shape: Any, **options: Any,
+        dtype: Any, shape: Any, beside: ClusterVariable | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self._strategy = strategy
         #: Where it is: "/job:ps/replica:0/task:0/device:CPU:0".
         self.device = device
         self._graph: ClusterGraph = strategy._graph
         #: The one that it was made to be with, wherever that goes.
-        self._made_beside: ClusterVariable | None = None
+        self._made_beside = beside
         #: The node that gives it its first value; None: that was sent, and is not known any more.
         self._first_value: int | None = None
         if not may_run_anywhere(initial_value):
@@ -73,7 +73,8 @@ class ClusterVariable(Variable):
                 self._do("VariableAssign", [value])
             return
         # Made where the variable is, and not sent.
-        with self._graph.tracing(f"{name}/Initializer"), self._graph.device(device):
+        placed = self._graph.placed(device, None if beside is None else beside._handle)
+        with self._graph.tracing(f"{name}/Initializer"), placed:
             value = self._graph.enter(convert(initial_value(), dtype))
             check_shape(value.shape, shape)
             self._add_handle(value, name, options)
@@ -84,7 +85,10 @@ class ClusterVariable(Variable):
     def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
         self._describe(name, value.dtype, value.shape, **options)
         #: The scalar string by which nodes know it.
-        self._handle = self._graph.add_variable(name, self.device, self.dtype, self.shape)
+        beside = None if self._made_beside is None else self._made_beside._handle
+        self._handle: Output = self._graph.add_variable(
+            name, self.device, self.dtype, self.shape, beside
+        )
 
     # --- Where it is used.
 

@@ -374,9 +374,9 @@ class ParameterServerStrategy(Strategy):
         self, device: str, initial_value: Any, name: str, dtype: Any = None, shape: Any = None,
         **kwargs: Any,
     ) -> ClusterVariable:  # fmt: skip
-        made = ClusterVariable(self, device, initial_value, name, dtype, shape, **kwargs)
+        beside = self._local.beside
+        made = ClusterVariable(self, device, initial_value, name, dtype, shape, beside, **kwargs)
         with self._lock:
-            made._made_beside = self._local.beside
             self._all[id(made)] = made
         return made
 
