@@ -298,7 +298,7 @@ TEST_F(JobCommandsTest, need_a_job_that_takes_them) {
     EXPECT_EQ(told.code(), StatusCode::kFailedPrecondition) << told;
     EXPECT_THAT(base::message_of(told),
                 AllOf(HasSubstr("the job 'a' of alice on host "),
-                      HasSubstr("takes no commands: only fit() and `sidereal train` do")));
+                      HasSubstr("takes no commands: fit() and `sidereal train` do while")));
   }
   const auto b = lease_of(spec_, "b");
   EXPECT_EQ(refused("").code(), StatusCode::kInvalidArgument);

@@ -73,8 +73,8 @@ Result<uint64_t> JobCommandRelay::command(const std::string& job, const JobComma
   const auto found = hearing_.find(leased.lease);
   if (found == hearing_.end()) {
     return base::failed_precondition(
-        "the job '{}' of {} takes no commands: only fit() and `sidereal train` do, while they "
-        "train",
+        "the job '{}' of {} takes no commands: fit() and `sidereal train` do while they train, and "
+        "a ClusterCoordinator does",
         holder.name, to_string(holder));
   }
   Entry& entry = found->second;
