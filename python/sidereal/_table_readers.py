@@ -280,11 +280,12 @@ def _filled_up(begin: bytes, file: BinaryIO) -> bytes:
 
 
 def _cut_lines(block: bytes, names: bytes) -> int:
-    """The bytes of a block's whole lines. 0: a cell may have an end of line in it, as there are
-    quotes; those around the names of columns, `names`, are none of a cell."""
+    """The bytes of a block's whole lines. 0: it has none but the names of columns, `names`, or a
+    cell may have an end of line in it, as there are quotes outside of these."""
     if names.count(b'"') % 2 or block.find(b'"', len(names)) >= 0:
         return 0
-    return len(block) if len(block) < _TEXT_BLOCK else block.rfind(b"\n") + 1
+    end = len(block) if len(block) < _TEXT_BLOCK else block.rfind(b"\n") + 1
+    return end if end > len(names) else 0
 
 
 def _text(delimiter: str) -> Callable[..., Batches]:
@@ -306,13 +307,14 @@ def _text(delimiter: str) -> Callable[..., Batches]:
 
         def lines(block: bytes, kinds: Any) -> Any:
             """Read by all processors, in smaller blocks; these may be too small for a line."""
-            for size in (_TEXT_BLOCK // 8, len(block) + 1):
-                try:
-                    return text.read_csv(arrow.BufferReader(block), **options(size, kinds))
-                except arrow.ArrowInvalid as error:
-                    if "straddl" not in str(error) or size > len(block):
-                        raise
-            raise AssertionError("a line is shorter than its block")
+
+            def read_by(size: int) -> Any:
+                return text.read_csv(arrow.BufferReader(block), **options(size, kinds))
+
+            try:
+                return read_by(_TEXT_BLOCK // 8)
+            except arrow.ArrowInvalid:
+                return read_by(len(block) + 1)
 
         try:
             file, kinds = unpacked(file), None

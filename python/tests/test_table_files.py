@@ -251,6 +251,62 @@ def test_a_dataset_reads_text_with_line_ends_in_cells(
     assert [cell.decode() for cell in batch["text"].numpy()] == cells
 
 
+@pytest.mark.parametrize("block", [48, 100, 1 << 20])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n" + "".join(f"{i},x{i},{i / 2}\n" for i in range(40)),
+        "a,b,c\r\n" + "".join(f"{i},x{i},{i / 2}\r\n" for i in range(40)),
+        "\ufeffa,b,c\n" + "\n".join(f"{i},x{i},{i / 2}" for i in range(40)),
+        '"a","b","c"\n' + "".join(f"{i},x{i},{i / 2}\n" for i in range(40)),
+        "a,b,c\n" + "".join(f"{i},x{i},{i / 2}\n" for i in range(39)) + '39,"x39",19.5\n\n\n',
+        "a,b,c\n" + "".join(f"{i},x{i},{i / 2}\n\n" for i in range(40)),
+    ],
+    ids=["lines", "crlf", "no end", "quoted names", "a quote late", "empty lines"],
+)
+def test_text_is_read_as_a_whole_however_it_is_cut(
+    text: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", block)
+    (tmp_path / "x.csv").write_bytes(text.encode())
+    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for file in ("x.csv", "y.csv.gz"):
+        data = sr.data.TableDataset(tmp_path / file, 7)
+        for _ in range(2):  # The first time goes on from what was looked at.
+            found = list(data)
+            assert [len(one["a"]) for one in found] == [7] * 5 + [5]
+            columns = {name: np.concatenate([one[name].numpy() for one in found]) for name in "abc"}
+            assert columns["a"].tolist() == list(range(40))
+            assert columns["b"].tolist() == [f"x{i}".encode() for i in range(40)]
+            assert columns["c"].tolist() == [i / 2 for i in range(40)]
+        some = next(iter(sr.data.TableDataset(tmp_path / file, 40, columns=["c"])))
+        assert list(some) == ["c"] and some["c"].numpy()[39] == 19.5
+
+
+def test_a_line_of_text_may_be_longer_than_what_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 1000)
+    # Of a part of a block, and of a whole one.
+    for length in (400, 990):
+        lines = [f"{i},{'x' * (length if i == 3 else 1)}" for i in range(6)]
+        (tmp_path / "x.csv").write_text("a,b\n" + "\n".join(lines) + "\n")
+        (found,) = sr.data.TableDataset(tmp_path / "x.csv", 6)
+        assert [len(text) for text in found["b"].numpy()] == [1, 1, 1, length, 1, 1]
+    (tmp_path / "x.csv").write_text("a,b\n" + "1," + "x" * 5000 + "\n2,y\n")
+    with pytest.raises(errors.InvalidArgumentError, match=r"x\.csv.*damaged"):
+        list(sr.data.TableDataset(tmp_path / "x.csv", 6))
+
+
+def test_columns_of_one_name_keep_their_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_table_readers, "_TEXT_BLOCK", 48)
+    (tmp_path / "x.csv").write_text("a,a\n" + "".join(f"{i},x{i}\n" for i in range(40)))
+    found = list(sr.data.TableDataset(tmp_path / "x.csv", 40))
+    assert found[0]["a"].numpy().tolist() == [f"x{i}".encode() for i in range(40)]
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv.gz", "x.jsonl"])
 def test_a_column_that_changes_its_type_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
