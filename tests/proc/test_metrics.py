@@ -103,6 +103,20 @@ def test_prometheus_gets_the_figures_that_top_shows(run, program):
         assert {line.split()[0] for line in shown.splitlines()[2:] if line} == set(task["figures"])
 
 
+def test_a_server_says_that_it_is_healthy(program):
+    with serving(program) as (target, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        with contextlib.closing(connection):
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+        grpc = pytest.importorskip("grpc")
+        with grpc.insecure_channel(target.removeprefix("grpc://")) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            # HealthCheckRequest of the whole server; HealthCheckResponse with SERVING.
+            assert check(b"", timeout=PATIENCE_S) == b"\x08\x01"
+
+
 def test_without_being_asked_nobody_listens(program):
     server = subprocess.Popen(
         [program, "serve", "--job", "ps", "--cluster", '{"ps": ["127.0.0.1:0"]}'],

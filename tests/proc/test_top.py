@@ -172,6 +172,29 @@ def test_on_a_terminal_top_redraws_until_a_key_ends_it(program, key):
             terminal.close()
 
 
+def test_top_shows_what_the_tasks_of_a_training_do(run, program):
+    words = ["demo", "--rows", "2000000000", "--model", "lr", "--quiet"]
+    with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as demo:
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            tasks = []
+            while not tasks or any(task["per_s"]["sidereal_task_steps_total"] <= 0
+                                   for task in tasks):
+                found = run(*ONCE, "--json", "--pid", demo.pid)
+                assert time.monotonic() < deadline, found.stdout + found.stderr
+                tasks = json.loads(found.stdout)["tasks"] if found.returncode == 0 else []
+            assert len(tasks) == 4
+            for task in tasks:
+                for name in ("uptime_seconds", "memory_bytes", "threads"):
+                    assert task["figures"][f"sidereal_task_{name}"] > 0, task["task"]
+            kept = [task["figures"]["sidereal_task_resource_bytes"] for task in tasks
+                    if "/job:ps/" in task["task"]]
+            assert min(kept) > 0
+        finally:
+            demo.kill()
+
+
 def test_top_finds_what_a_program_of_the_same_user_runs(run, program):
     words = ["demo", "--rows", "2000000000", "--model", "lr", "--quiet"]
     with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL,
