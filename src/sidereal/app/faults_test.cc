@@ -154,9 +154,9 @@ class FaultsOfAPs : public Faults {
     for (const Status& status : {of_here, of_elsewhere}) {
       EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status;
       EXPECT_THAT(base::message_of(status), HasSubstr(kTask1));
-      EXPECT_THAT(base::message_of(status), AnyOf(HasSubstr("no sign of life"),
-                                                  HasSubstr("closed the connection"),
-                                                  HasSubstr("was not reached again")));
+      EXPECT_THAT(base::message_of(status),
+                  AnyOf(HasSubstr("no sign of life"), HasSubstr("closed the connection"),
+                        HasSubstr("was not reached again")));
       // It has answered before.
       EXPECT_THAT(base::message_of(status), Not(HasSubstr("does it want a secret")));
     }

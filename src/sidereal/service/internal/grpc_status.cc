@@ -54,9 +54,9 @@ std::string connection_text(const std::string& peer, const std::string& message)
 Status from_grpc(const grpc::Status& status, const std::string& peer) {
   if (status.ok()) return {};
   const bool is_away = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-  std::string text = is_away ? connection_text(peer, status.error_message())
-                             : peer + ": " + status.error_message();
-  Status out = base::make_status(static_cast<StatusCode>(status.error_code()), std::move(text));
+  Status out = base::make_status(static_cast<StatusCode>(status.error_code()),
+                                 is_away ? connection_text(peer, status.error_message())
+                                         : peer + ": " + status.error_message());
   session::v1::Failure failure;
   if (status.error_details().empty() || !failure.ParseFromString(status.error_details()))
     return out;
