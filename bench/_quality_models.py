@@ -120,7 +120,9 @@ def build(name: str, columns: Columns, shape: Shape) -> Any:
         "autoint": lambda: applications.AutoInt(features, **attention, **plain),
         "autoint_plus": lambda: applications.AutoInt(features, shape.hidden, **attention, **deep),
         "pooling": lambda: _pooling(features, shape, candidate),
-        "din": lambda: applications.DIN(features, shape.hidden, candidate=candidate, **deep),
+        "din": lambda: applications.DIN(
+            features, shape.hidden, candidate=candidate, attention_softmax=True, **deep
+        ),
         "dien": lambda: applications.DIEN(features, shape.hidden, candidate=candidate, **deep),
         "mmoe": lambda: applications.MMoE(features, shape.hidden, num_tasks=2, **deep),
         "ple": lambda: applications.PLE(features, shape.hidden, num_tasks=2, **deep),

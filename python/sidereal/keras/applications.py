@@ -278,13 +278,16 @@ def AutoInt(
 
 def DIN(
     features: Features, hidden_units: Sequence[int] = (200, 80), *, candidate: int,
-    attention_units: Sequence[int] = (80, 40), name: str = "din", **options: Any,
+    attention_units: Sequence[int] = (80, 40), attention_softmax: bool = False,
+    name: str = "din", **options: Any,
 ) -> Model:  # fmt: skip
     """A history as the candidate has it matter (Deep Interest Network, Zhou et al., 2018).
-    candidate: the column of ids that the history is of."""
+    candidate: the column of ids that the history is of. attention_softmax: a mean of the history,
+    each of it with a weight, in the place of the paper's sum."""
     head = _Head(features, name=name, **options)
     query, before, there = features.history(candidate)
-    interest = layers.AttentionPooling(attention_units)([query, before], mask=there)
+    pooling = layers.AttentionPooling(attention_units, softmax=attention_softmax)
+    interest = pooling([query, before], mask=there)
     x = layers.Concatenate()([features.flat(), interest])
     return head.model(head.logit_of_tower(x, hidden_units))
 

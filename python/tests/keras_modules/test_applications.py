@@ -96,6 +96,21 @@ def test_a_history_of_nothing_changes_nothing() -> None:
         np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
 
 
+def test_attention_with_softmax_is_a_mean_of_the_history() -> None:
+    features = applications.Features(3, ROWS, time=TIME, embedding_dim=4)
+    model = applications.DIN(features, (4,), candidate=1, attention_softmax=True)
+    (pooling,) = [one for one in model.layers if isinstance(one, keras.layers.AttentionPooling)]
+    assert pooling.softmax and not keras.layers.AttentionPooling().softmax
+    rng = np.random.default_rng(1)
+    keys = rng.normal(size=(5, TIME, 4)).astype("f")
+    # Of equal behaviours it is that behaviour, however many there are.
+    keys[:] = keys[:, :1]
+    there = np.arange(TIME) < np.array([[1], [2], [3], [1], [TIME]])
+    query = rng.normal(size=(5, 4)).astype("f")
+    found = pooling([sr.constant(query), sr.constant(keys)], mask=sr.constant(there))
+    np.testing.assert_allclose(found.numpy(), keys[:, 0], rtol=1e-5)
+
+
 def test_what_cannot_be_is_an_error() -> None:
     features = applications.Features(3, 10)
     for call, said in (
