@@ -172,47 +172,49 @@ def test_on_a_terminal_top_redraws_until_a_key_ends_it(program, key):
             terminal.close()
 
 
-def test_top_shows_what_the_tasks_of_a_training_do(run, program):
+@contextlib.contextmanager
+def training(program):
+    """A training that goes on until it is killed at the end."""
     words = ["demo", "--rows", "2000000000", "--model", "lr", "--quiet"]
     with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as demo:
         try:
-            deadline = time.monotonic() + PATIENCE_S
-            tasks = []
-            while not tasks or any(task["per_s"]["sidereal_task_steps_total"] <= 0
-                                   for task in tasks):
-                found = run(*ONCE, "--json", "--pid", demo.pid)
-                assert time.monotonic() < deadline, found.stdout + found.stderr
-                tasks = json.loads(found.stdout)["tasks"] if found.returncode == 0 else []
-            assert len(tasks) == 4
-            for task in tasks:
-                for name in ("uptime_seconds", "memory_bytes", "threads"):
-                    assert task["figures"][f"sidereal_task_{name}"] > 0, task["task"]
-            kept = [task["figures"]["sidereal_task_resource_bytes"] for task in tasks
-                    if "/job:ps/" in task["task"]]
-            assert min(kept) > 0
+            yield demo
         finally:
             demo.kill()
+
+
+def test_top_shows_what_the_tasks_of_a_training_do(run, program):
+    with training(program) as demo:
+        deadline = time.monotonic() + PATIENCE_S
+        tasks = []
+        while not tasks or any(task["per_s"]["sidereal_task_steps_total"] <= 0
+                               for task in tasks):
+            found = run(*ONCE, "--json", "--pid", demo.pid)
+            assert time.monotonic() < deadline, found.stdout + found.stderr
+            tasks = json.loads(found.stdout)["tasks"] if found.returncode == 0 else []
+        assert len(tasks) == 4
+        for task in tasks:
+            for name in ("uptime_seconds", "memory_bytes", "threads"):
+                assert task["figures"][f"sidereal_task_{name}"] > 0, task["task"]
+        kept = [task["figures"]["sidereal_task_resource_bytes"] for task in tasks
+                if "/job:ps/" in task["task"]]
+        assert min(kept) > 0
 
 
 def test_top_finds_what_a_program_of_the_same_user_runs(run, program):
-    words = ["demo", "--rows", "2000000000", "--model", "lr", "--quiet"]
-    with subprocess.Popen([program, *words], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL) as demo:
-        try:
-            deadline = time.monotonic() + PATIENCE_S
-            while True:  # Until its cluster is up.
-                found = run(*ONCE, "--json", "--pid", demo.pid)
-                if found.returncode == 0 or time.monotonic() > deadline:
-                    break
-            assert found.returncode == 0, found.stderr
-            tasks = [task["task"] for task in json.loads(found.stdout)["tasks"]]
-            assert sum("/job:ps/" in task for task in tasks) == 2
-            assert sum("/job:worker/" in task for task in tasks) == 2
-            # Another user's, or none, is nobody's.
-            wrong = run("top", "--once", "--pid", os.getpid())
-            assert "has started none" in wrong.stderr and wrong.returncode == 1
-        finally:
-            demo.kill()
+    with training(program) as demo:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:  # Until its cluster is up.
+            found = run(*ONCE, "--json", "--pid", demo.pid)
+            if found.returncode == 0 or time.monotonic() > deadline:
+                break
+        assert found.returncode == 0, found.stderr
+        tasks = [task["task"] for task in json.loads(found.stdout)["tasks"]]
+        assert sum("/job:ps/" in task for task in tasks) == 2
+        assert sum("/job:worker/" in task for task in tasks) == 2
+        # Another user's, or none, is nobody's.
+        wrong = run("top", "--once", "--pid", os.getpid())
+        assert "has started none" in wrong.stderr and wrong.returncode == 1
     gone = run("top", "--once", "--pid", demo.pid)
     assert "has started none" in gone.stderr
