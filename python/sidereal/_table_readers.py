@@ -294,8 +294,9 @@ def _text(delimiter: str) -> Callable[..., Batches]:
         parse = text.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
         def options(block_size: int, kinds: Any) -> dict[str, Any]:
-            types = {field.name: field.type for field in kinds or ()}
-            if kinds is not None and len(types) < len(kinds):  # Two columns of one name.
+            fields = kinds or ()
+            types = {field.name: field.type for field in fields}
+            if len(types) < len(fields):  # Two columns of one name.
                 types = {}
             return {
                 "parse_options": parse,

@@ -31,7 +31,6 @@ from ._launch_places import (
     ThisMachine,
 )
 from ._supervision import Hang, HangWatch, Restarts
-from ._usage import Parser
 
 __all__ = ["PROTOCOLS", "Launcher", "ReservedPorts", "Task", "main", "parser", "tf_config"]
 
@@ -44,15 +43,13 @@ COLORS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 USAGE_ERROR = 2
 PROTOCOLS = ("grpc", "grpc++", "star_server", "star_server_lite")
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Processes that the kernel had killed for want of memory before this one began.
-_KILLS_BEFORE = _native.memory_kills()
 PLACES = ("local", "ssh", "slurm", "kubernetes", "ray")
 #: How Ray lays tasks out over nodes: its placement groups have these words.
 PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 
 
 def parser() -> argparse.ArgumentParser:
-    out = Parser(
+    out = _usage.Parser(
         prog="sidereal launch",
         description="Runs a Python script on every task of a cluster, with TF_CONFIG and a secret "
         "that only this cluster knows. Ends when all but the ps tasks have ended; when one "
@@ -284,13 +281,14 @@ def signal_of(code: int) -> int:
     return -code if code < 0 else code - 128
 
 
-def describe(code: int) -> str:
-    """ "exit code 3", or "killed by signal 9 (SIGKILL)"."""
+def describe(code: int, kills_before: int) -> str:
+    """ "exit code 3", or "killed by signal 9 (SIGKILL)". kills_before: of how many processes the
+    kernel had done that for want of memory before."""
     number = signal_of(code)
     if was_killed(code):
         with contextlib.suppress(ValueError):
             text = f"killed by signal {number} ({signal.Signals(number).name})"
-            is_of_kernel = number == signal.SIGKILL and _native.memory_kills() > _KILLS_BEFORE
+            is_of_kernel = number == signal.SIGKILL and _native.memory_kills() > kills_before
             return text + (", most likely as memory ran out" if is_of_kernel else "")
     return f"exit code {code}"
 
@@ -354,6 +352,7 @@ class Launcher:
         self.signal: int | None = None  #: What ended this program, if that is why.
         self._secret = secrets.token_hex(32)
         self._events = _native.write_events(self._event_file(_events.LAUNCHER))
+        self._kills_before = _native.memory_kills()
         self._restarts = Restarts(options.restarts, options.restart_window, {
             "ps": options.on_ps_loss == "restore",
             "worker": options.on_worker_loss == "restart",
@@ -510,7 +509,7 @@ class Launcher:
         if one.log is not None:
             one.log.close()
         number = signal_of(one.code)
-        tell("task_down", one.task, why=describe(one.code), signal=number)
+        tell("task_down", one.task, why=self._end_of(one), signal=number)
         if self._is_started_again(one):
             return
         if one.code != 0 and not one.asked_to_end and self.failed is None:
@@ -539,7 +538,7 @@ class Launcher:
             say(f"{one.task.name} cannot be started again: {error}")
             return False
         tell("task_restarted", one.task, (
-            f"{one.task.name} is lost ({describe(one.code)}) and was started again at "
+            f"{one.task.name} is lost ({self._end_of(one)}) and was started again at "
             f"{one.task.address}; restart {count} of at most {options.restarts} {within}"
         ), address=one.task.address)  # fmt: skip
         return True
@@ -557,11 +556,15 @@ class Launcher:
                  silent_s=hang.silent_s)  # fmt: skip
             one.kill()
 
-    def _report(self, one: Running) -> None:
+    def _end_of(self, one: Running) -> str:
+        """How a task has ended."""
         assert one.code is not None
+        return describe(one.code, self._kills_before)
+
+    def _report(self, one: Running) -> None:
         where = "" if one.task.host is None else f" on {one.task.host}"
         left = sum(other.code is None for other in self.running)
-        say(f"{one.task.name}{where} failed first: {describe(one.code)}; ending {left} others")
+        say(f"{one.task.name}{where} failed first: {self._end_of(one)}; ending {left} others")
         if one.last:
             say(f"the last lines of {one.task.name}:")
             for line in one.last:

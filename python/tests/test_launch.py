@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from launches import Launch
 
+from sidereal import _native
 from sidereal.launch import Task, announced, describe
 
 #: Seconds a loaded machine may take for what usually takes one.
@@ -183,12 +184,13 @@ def test_a_killed_task_is_named_with_its_signal_and_ends_all(launch: Starter) ->
     assert ended(one.pids())
 
 
-def test_a_task_that_the_kernel_killed_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert describe(-signal.SIGKILL) == "killed by signal 9 (SIGKILL)"
+def test_a_task_that_the_kernel_killed_for_want_of_memory() -> None:
+    now = _native.memory_kills()
+    assert describe(-signal.SIGKILL, now) == "killed by signal 9 (SIGKILL)"
     # As if one had been killed since.
-    monkeypatch.setattr("sidereal.launch._KILLS_BEFORE", -1)
-    assert describe(-signal.SIGKILL).endswith("(SIGKILL), most likely as memory ran out")
-    assert describe(-signal.SIGTERM) == "killed by signal 15 (SIGTERM)"
+    said = describe(-signal.SIGKILL, now - 1)
+    assert said.endswith("(SIGKILL), most likely as memory ran out")
+    assert describe(-signal.SIGTERM, now - 1) == "killed by signal 15 (SIGTERM)"
 
 
 def test_a_task_whose_runner_is_killed_ends_with_it(launch: Starter) -> None:

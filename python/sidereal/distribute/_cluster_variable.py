@@ -64,30 +64,31 @@ class ClusterVariable(Variable):
         self._graph: ClusterGraph = strategy._graph
         #: The one that it was made to be with, wherever that goes.
         self._made_beside = beside
+        base = None if beside is None else beside._handle
         #: The node that gives it its first value; None: that was sent, and is not known any more.
         self._first_value: int | None = None
         if not may_run_anywhere(initial_value):
             value: Any = initial_tensor(initial_value, dtype, shape)
-            self._add_handle(value, name, options)
+            self._add_handle(value, name, base, options)
             with state.at_once():
                 self._do("VariableAssign", [value])
             return
         # Made where the variable is, and not sent.
-        placed = self._graph.placed(device, None if beside is None else beside._handle)
-        with self._graph.tracing(f"{name}/Initializer"), placed:
+        with self._graph.tracing(f"{name}/Initializer"), self._graph.placed(device, base):
             value = self._graph.enter(convert(initial_value(), dtype))
             check_shape(value.shape, shape)
-            self._add_handle(value, name, options)
+            self._add_handle(value, name, base, options)
             made = self._add("VariableAssign", [value])
         self._first_value = made.node
         strategy._give_first_value(made.node)
 
-    def _add_handle(self, value: Any, name: str, options: dict[str, Any]) -> None:
+    def _add_handle(
+        self, value: Any, name: str, base: Output | None, options: dict[str, Any]
+    ) -> None:
         self._describe(name, value.dtype, value.shape, **options)
         #: The scalar string by which nodes know it.
-        beside = None if self._made_beside is None else self._made_beside._handle
         self._handle: Output = self._graph.add_variable(
-            name, self.device, self.dtype, self.shape, beside
+            name, self.device, self.dtype, self.shape, base
         )
 
     # --- Where it is used.
