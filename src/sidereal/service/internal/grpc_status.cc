@@ -3,10 +3,19 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 #include <string_view>
+#include <utility>
+
+#include "sidereal/base/strings.h"
+#include "sidereal/task/failure.h"
 
 namespace sidereal::service {
 namespace {
+
+/// Bytes of the text of an error that goes with the end of a call of gRPC, which has no room for
+/// more. Messages have it: kFailureBytes.
+constexpr size_t kStatusBytes = 6000;
 
 /// How gRPC's messages about a connection begin, and what they say of the peer.
 struct Said {

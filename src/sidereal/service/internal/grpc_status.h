@@ -2,20 +2,12 @@
 
 #include <grpcpp/support/status.h>
 
-#include <optional>
 #include <string>
-#include <utility>
 
 #include "sidereal/base/status.h"
-#include "sidereal/base/strings.h"
-#include "sidereal/task/failure.h"
 
 /// Statuses of calls. gRPC's codes are ours by number. For the .cc files of service.
 namespace sidereal::service {
-
-/// Bytes of the text of an error that goes with the end of a call of gRPC, which has no room for
-/// more. Messages have it: kFailureBytes.
-inline constexpr size_t kStatusBytes = 6000;
 
 /// Where it comes from goes with it, as a Failure without a message.
 grpc::Status to_grpc(const Status& status);

@@ -1,13 +1,13 @@
 #include "sidereal/sys/posix/control_groups.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include "sidereal/base/strings.h"
+#include "sidereal/sys/posix/process.h"
 
 namespace sidereal::sys::posix {
 
@@ -104,9 +104,8 @@ int64_t memory_limit(const std::string& root) {
 }
 
 int64_t usable_memory() {
-  const auto machine = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   const int64_t limit = memory_limit();
-  return limit == 0 ? machine : std::min(limit, machine);
+  return limit == 0 ? machine_memory() : std::min(limit, machine_memory());
 }
 
 int64_t memory_kills(const std::string& root) {

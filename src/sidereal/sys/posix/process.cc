@@ -9,6 +9,10 @@
 
 namespace sidereal::sys::posix {
 
+int64_t machine_memory() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+}
+
 ProcessFigures process_figures() {
   ProcessFigures out;
   out.pid = getpid();
@@ -27,7 +31,7 @@ ProcessFigures process_figures() {
     closedir(files);
     out.open_files -= 3;  // ".", "..", and the folder itself.
   }
-  out.memory_limit = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  out.memory_limit = machine_memory();
   return out;
 }
 

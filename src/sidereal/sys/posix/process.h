@@ -13,6 +13,9 @@ struct ProcessFigures {
   int64_t open_files = 0;
 };
 
+/// Bytes of memory that the machine has. Thread: any.
+int64_t machine_memory();
+
 /// Reads them; 0 where they cannot be read. Thread: any.
 ProcessFigures process_figures();
 
