@@ -1,35 +1,21 @@
-#include "tests/sim/move_bugs.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <ostream>
-
 #include "sidereal/base/log.h"
 #include "tests/sim/moves.h"
+#include "tests/sim/planted_bugs.h"
 
 namespace sidereal::sim {
 namespace {
 
-struct Bug {
-  const char* name;
-  MoveBug bug;
-};
-/// How failures name it.
-void PrintTo(const Bug& bug, std::ostream* out) { *out << bug.name; }
-constexpr Bug kBugs[] = {
-#define MOVE_BUG(name) {#name, MoveBug::name},
-#include "move_bugs.inc"
-#undef MOVE_BUG
-};
 /// Each is found far sooner; the promise is 10^4.
 constexpr uint64_t kSeeds = 1000;
 constexpr Wishes kWishes = {.seconds = 15, .kind = Kind::kMoves};
 
-class PlantedMoveBug : public testing::TestWithParam<Bug> {
+class PlantedMoveBug : public testing::TestWithParam<PlantedBug> {
  protected:
   void SetUp() override { base::set_log_level(base::LogLevel::kError); }
-  void TearDown() override { planted = MoveBug::kNone; }
+  void TearDown() override { planted = Bug::kNone; }
 };
 
 TEST_P(PlantedMoveBug, IsFound) {
@@ -43,7 +29,7 @@ TEST_P(PlantedMoveBug, IsFound) {
   FAIL() << "a cluster that " << GetParam().name << " goes well with " << kSeeds << " seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedMoveBug, testing::ValuesIn(kBugs),
+INSTANTIATE_TEST_SUITE_P(All, PlantedMoveBug, testing::ValuesIn(kPlantedBugs),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,35 +1,21 @@
-#include "tests/sim/standby_bugs.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <ostream>
-
 #include "sidereal/base/log.h"
+#include "tests/sim/planted_bugs.h"
 #include "tests/sim/simulation.h"
 
 namespace sidereal::sim {
 namespace {
 
-struct Bug {
-  const char* name;
-  StandbyBug bug;
-};
-/// How failures name it.
-void PrintTo(const Bug& bug, std::ostream* out) { *out << bug.name; }
-constexpr Bug kBugs[] = {
-#define STANDBY_BUG(name) {#name, StandbyBug::name},
-#include "standby_bugs.inc"
-#undef STANDBY_BUG
-};
 constexpr uint64_t kSeeds = 100;
 constexpr Wishes kWishes = {
     .workers = 4, .seconds = 6, .kind = Kind::kTasks, .secret = false, .standby = true};
 
-class PlantedStandbyBug : public testing::TestWithParam<Bug> {
+class PlantedStandbyBug : public testing::TestWithParam<PlantedBug> {
  protected:
   void SetUp() override { base::set_log_level(base::LogLevel::kError); }
-  void TearDown() override { planted = StandbyBug::kNone; }
+  void TearDown() override { planted = Bug::kNone; }
 };
 
 TEST_P(PlantedStandbyBug, IsFound) {
@@ -43,7 +29,7 @@ TEST_P(PlantedStandbyBug, IsFound) {
   FAIL() << "a lane that " << GetParam().name << " goes well with " << kSeeds << " seeds";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PlantedStandbyBug, testing::ValuesIn(kBugs),
+INSTANTIATE_TEST_SUITE_P(All, PlantedStandbyBug, testing::ValuesIn(kPlantedBugs),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
