@@ -28,6 +28,7 @@ set(SIDEREAL_KNOWN_MODULES
     resources
     ckpt
     coord
+    membership
     ports
     exec
     eager
@@ -47,7 +48,8 @@ set(SIDEREAL_PLAN_MODULES ir ops autodiff passes partition program)
 # The run side never sees a graph: of the plan side it may include SIDEREAL_RUNNABLE_HEADERS alone,
 # which say what runs.
 set(SIDEREAL_RUNNABLE_HEADERS program/program.h)
-set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources ckpt coord ports task)
+set(SIDEREAL_RUN_MODULES security lane wire scrape transport resources ckpt coord membership ports
+    task)
 
 set(SIDEREAL_MAY_USE_base "")
 set(SIDEREAL_MAY_USE_config base)
@@ -73,6 +75,7 @@ set(SIDEREAL_MAY_USE_transport base tensor sys security metrics config lane wire
 set(SIDEREAL_MAY_USE_resources base metrics sys tensor)
 set(SIDEREAL_MAY_USE_ckpt base tensor parse sys)
 set(SIDEREAL_MAY_USE_coord base)
+set(SIDEREAL_MAY_USE_membership base)
 set(SIDEREAL_MAY_USE_ports base tensor lane)
 set(SIDEREAL_MAY_USE_exec
     base sys tensor parse ir ops program kernels lane ports metrics resources ckpt)
@@ -90,7 +93,7 @@ set(SIDEREAL_MAY_USE_task
 set(SIDEREAL_MAY_USE_master
     base cluster tensor kernels ir ops passes partition program exec task data)
 set(SIDEREAL_MAY_USE_service
-    base metrics sys security cluster tensor resources ir passes ports task master)
+    base metrics sys security cluster tensor resources ir passes membership ports task master)
 set(SIDEREAL_MAY_USE_app
     base config metrics sys security cluster tensor kernels ir ops passes partition program
     resources lane wire transport scrape coord ports exec data dataset task master service)

@@ -9,6 +9,7 @@
 #include "tests/sim/coordinator.h"
 #include "tests/sim/moves.h"
 #include "tests/sim/simulation.h"
+#include "tests/sim/views.h"
 
 /// Runs simulations of workers and parameter servers: `./dev sim --help`.
 namespace sidereal::sim {
@@ -53,6 +54,9 @@ bool run_seed(const Arguments& arguments, uint64_t seed) {
   if (arguments.wishes.kind == Kind::kMoves) {
     return run_one(arguments, draw_moves(seed, arguments.wishes), run_moves);
   }
+  if (arguments.wishes.kind == Kind::kViews) {
+    return run_one(arguments, draw_views(seed, arguments.wishes), run_views);
+  }
   return run_one(arguments, draw(seed, arguments.wishes), run);
 }
 
@@ -69,8 +73,9 @@ int main_of(int argc, char** argv) {
           CLI::CheckedTransformer(std::map<std::string, Kind>{{"lanes", Kind::kLanes},
                                                               {"tasks", Kind::kTasks},
                                                               {"coordinator", Kind::kCoordinator},
-                                                              {"moves", Kind::kMoves}}))
-      ->option_text("lanes|tasks|coordinator|moves");
+                                                              {"moves", Kind::kMoves},
+                                                              {"views", Kind::kViews}}))
+      ->option_text("lanes|tasks|coordinator|moves|views");
   app.add_option("--secret", arguments.wishes.secret, "Whether the cluster has one; else drawn");
   app.add_option("--standby", arguments.wishes.standby,
                  "Whether parameter servers, of tasks, have one; else drawn");

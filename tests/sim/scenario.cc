@@ -97,7 +97,7 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
 }
 
 std::string_view name_of(Kind kind) {
-  constexpr std::string_view kNames[] = {"lanes", "tasks", "coordinator", "moves"};
+  constexpr std::string_view kNames[] = {"lanes", "tasks", "coordinator", "moves", "views"};
   return kNames[static_cast<size_t>(kind)];
 }
 

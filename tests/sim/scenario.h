@@ -16,8 +16,9 @@ enum class Kind : uint8_t {
   kTasks,        ///< Tasks with data ports and data channels, which run programs.
   kCoordinator,  ///< A scheduler of closures alone, whose workers are events (coordinator.h).
   kMoves,        ///< Tasks that variables go between (moves.h).
+  kViews,        ///< Voters, and starts of tasks that want to count (views.h).
 };
-/// "lanes", "tasks", "coordinator" or "moves".
+/// "lanes", "tasks", "coordinator", "moves" or "views".
 std::string_view name_of(Kind kind);
 
 /// How a step of tasks is cut.
