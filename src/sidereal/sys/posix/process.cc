@@ -2,12 +2,68 @@
 
 #include <dirent.h>
 #include <malloc.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 
 namespace sidereal::sys::posix {
+
+namespace {
+
+/// State and start of a process; state ' ': they cannot be read.
+struct Stat {
+  char state = ' ';
+  uint64_t started = 0;
+};
+Stat stat_of(int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // The name before it may have blanks and parentheses.
+  const size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) return {};
+  std::istringstream fields(text.substr(after_name + 1));
+  Stat out;
+  fields >> out.state;
+  constexpr int kBetween = 18;  // proc(5): state is the 3rd field, starttime the 22nd.
+  std::string field;
+  for (int i = 0; i < kBetween; ++i) fields >> field;
+  fields >> out.started;
+  return fields ? out : Stat{};
+}
+
+/// Of the start of the machine, and of those whose pids this process sees.
+std::string machine_mark() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  file >> boot;
+  std::array<char, 64> space{};
+  const ssize_t length = ::readlink("/proc/self/ns/pid", space.data(), space.size());
+  if (boot.empty() || length <= 0) return "";
+  return boot + " " + std::string(space.data(), static_cast<size_t>(length));
+}
+
+}  // namespace
+
+ProcessMark own_mark() {
+  const int64_t pid = ::getpid();
+  return {.machine = machine_mark(), .pid = pid, .started = stat_of(pid).started};
+}
+
+bool has_ended(const ProcessMark& process) {
+  if (process.pid <= 0 || process.machine.empty() || process.machine != machine_mark()) {
+    return false;
+  }
+  if (::kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return true;
+  const Stat now = stat_of(process.pid);
+  if (now.state == ' ') return false;  // It is there, and another user's.
+  return now.started != process.started || now.state == 'Z' || now.state == 'X';
+}
 
 int64_t machine_memory() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);

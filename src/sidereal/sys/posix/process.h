@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace sidereal::sys::posix {
 
@@ -27,5 +28,17 @@ void keep_freed_memory();
 /// Gives back what was freed: the C library keeps most of it, which after a peak is much. Takes
 /// milliseconds, in which other threads may wait for memory. Thread: any.
 void release_free_memory();
+
+/// What tells a process from all others, also from those that had or get its pid. Value type.
+struct ProcessMark {
+  std::string machine;  ///< Those with the same one see each other; "": unknown.
+  int64_t pid = 0;
+  uint64_t started = 0;  ///< In ticks since the machine's start.
+};
+/// Of this process. Thread: any.
+ProcessMark own_mark();
+/// Whether a process has ended; false where that cannot be told, as of another machine. Thread:
+/// any.
+bool has_ended(const ProcessMark& process);
 
 }  // namespace sidereal::sys::posix
