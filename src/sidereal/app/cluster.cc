@@ -1,8 +1,12 @@
 #include "sidereal/app/cluster.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "sidereal/base/strings.h"
 #include "sidereal/security/cluster_key.h"
+#include "sidereal/service/voting.h"
 #include "sidereal/sys/address.h"
 
 namespace sidereal::app {
@@ -49,11 +53,13 @@ std::string task_name(const std::string& job, int index) {
 
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
                                                 const security::SecurityOptions& security) {
+  static const std::vector<std::string> kJobs = {"ps", "worker", "chief", "evaluator",
+                                                 service::kVoterJob};
   for (const std::string& job : spec.jobs()) {
     // A misspelt job would otherwise be a job that is not there.
-    if (job != "ps" && job != "worker" && job != "chief" && job != "evaluator") {
-      return base::invalid_argument(
-          "job '{}' of the cluster is none of ps, worker, chief, evaluator", job);
+    if (std::ranges::find(kJobs, job) == kJobs.end()) {
+      return base::invalid_argument("job '{}' of the cluster is none of {}", job,
+                                    base::join(kJobs, ", "));
     }
   }
   for (const char* job : {"ps", "worker"}) {

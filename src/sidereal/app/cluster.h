@@ -45,7 +45,7 @@ class Cluster {
 /// A cluster that is already running: at the addresses of `spec`, "host:port", servers listen, with
 /// `security` as theirs. stop() leaves it running.
 /// Errors: kInvalidArgument without a dense job ps and a dense job worker, or with a job that is
-/// none of ps, worker, chief and evaluator; those of security::Credentials.
+/// none of ps, worker, chief, evaluator and voter; those of security::Credentials.
 Result<std::unique_ptr<Cluster>> remote_cluster(cluster::ClusterSpec spec,
                                                 const security::SecurityOptions& security = {});
 

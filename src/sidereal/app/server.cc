@@ -31,6 +31,7 @@
 #include "sidereal/service/remote_link.h"
 #include "sidereal/service/standbys.h"
 #include "sidereal/service/tensor_pieces.h"
+#include "sidereal/service/voting.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/address.h"
 #include "sidereal/sys/clock.h"
@@ -171,6 +172,10 @@ class Server::Impl {
     out.add(gauge("sidereal_standby_copies", Unit::kCount,
                   "Copies of the variables of other tasks that are here and in sync."),
             standbys_ == nullptr ? 0 : standbys_->current());
+    out.add(gauge("sidereal_view", Unit::kCount,
+                  "The view in which this start of a task counts, or did last; 0: the cluster has "
+                  "no voters, or it never has."),
+            standbys_ == nullptr ? 0 : static_cast<int64_t>(standbys_->view()));
     add_peers(&out);
     if (scrapes_ != nullptr) scrapes_->figures().read(&out);
     return out;
@@ -274,6 +279,7 @@ class Server::Impl {
     const auto memory = static_cast<uint64_t>(sys::posix::process_figures().memory_limit);
     arriving_ = std::make_shared<service::ArrivingBytes>(memory / 2);
     SR_RETURN_IF_ERROR(set_standbys(options));
+    SR_RETURN_IF_ERROR(set_voting(options));
     worker_ = std::make_unique<service::WorkerService>(
         service::WorkerServiceOptions{.task = task_.get(),
                                       .figures = [this] { return figures(); },
@@ -283,6 +289,7 @@ class Server::Impl {
                                       .arriving = arriving_,
                                       .leases = leases_,
                                       .standbys = standbys_,
+                                      .voting = voting_,
                                       .protocol = protocol_,
                                       .data_ports = std::move(data_ports),
                                       .settings = settings_});
@@ -330,9 +337,26 @@ class Server::Impl {
              .replicas = static_cast<int>(options.data.replicas),
              .wait = std::chrono::milliseconds(options.data.standby_wait_ms),
              .ask_limit = std::chrono::milliseconds(options.data.standby_timeout_ms),
+             .lease = std::chrono::milliseconds(options.data.lease_ms),
              .deposed = [this] { end_deposed(); },
              .cluster = cluster_,
              .credentials = credentials_,
+             .source = {.task = task_name_, .incarnation = task_->incarnation(), .logs = true}}));
+    return {};
+  }
+
+  /// The vote of a task that has one.
+  Status set_voting(const ServerOptions& options) {
+    if (options.job != service::kVoterJob) {
+      if (options.votes_file.empty()) return {};
+      return base::invalid_argument("a file of votes is given for {}, which is not of the job '{}'",
+                                    task_name_, service::kVoterJob);
+    }
+    SR_ASSIGN_OR_RETURN(
+        voting_,
+        service::Voting::create(
+            {.lease_ns = options.data.lease_ms * sys::kMillisecond,
+             .file = options.votes_file,
              .source = {.task = task_name_, .incarnation = task_->incarnation(), .logs = true}}));
     return {};
   }
@@ -537,6 +561,7 @@ class Server::Impl {
   // On the lanes of the task, which have stopped when they go.
   std::vector<std::unique_ptr<DataLane>> data_lanes_;
   std::shared_ptr<service::Standbys> standbys_;
+  std::shared_ptr<service::Voting> voting_;
   std::unique_ptr<service::RemoteTasks> tasks_;
   std::unique_ptr<master::LostTasks> lost_tasks_;
   master::MasterContext context_;

@@ -54,6 +54,8 @@ struct ServerOptions {
   bool pin_cores = false;  ///< Each lane keeps to a processor of its own; not for "grpc".
   /// Who said an option that the caller did not say: a variable of the environment, by option.
   std::map<std::string, std::string> set_by = {};
+  /// Of a task of the job "voter": where its votes outlive the process; "": they do not.
+  std::string votes_file = {};
   int intra_op_threads = 1;  ///< Threads that work on one op of a lane.
   /// What sessions of this master see of other tasks: devices that fit one of these; none: all.
   std::vector<std::string> device_filters = {};

@@ -92,9 +92,21 @@ constexpr std::array kKinds = {
     EventKind{Event::kStandbyTaken, "standby_taken", "task standby variables rows bytes seconds",
               "A task that was started again has what its standby had, and lets sessions in.",
               kInfo, "it has its variables from its standby"},
-    EventKind{Event::kTaskDeposed, "task_deposed", "task by standby",
-              "A later start of a task was given its copy: this one refuses everything, and ends.",
+    EventKind{Event::kTaskDeposed, "task_deposed", "task by told_by",
+              "A later start of a task counts in its place: this one refuses everything, and ends.",
               LogLevel::kError, "a later start of the task has taken its place, and this one ends"},
+    EventKind{Event::kLeaseHeld, "lease_held", "task view seconds",
+              "A majority of voters says that this start of a task counts, in that view; it had "
+              "waited so long for that.",
+              kInfo, ""},
+    EventKind{
+        Event::kLeaseLost, "lease_lost", "task view voters",
+        "A task has not heard from a majority of voters in time, and answers nothing until it "
+        "has.",
+        kWarning, "it answers nothing until a majority of voters says that it counts"},
+    EventKind{Event::kLeaseLapsed, "lease_lapsed", "task start seconds",
+              "A voter has not heard of a start of a task for so long that another one may count.",
+              kWarning, "a task stands still, is cut off, or has ended"},
     EventKind{Event::kMoveBegun, "move_begun", "job command parts bytes ps",
               "Parts of a model's variables begin to move, so that it is on so many ps.", kInfo,
               ""},

@@ -32,6 +32,7 @@ struct ServeArguments {
   double drain_s = 5;
   std::string log_format = "text";
   std::string log_level;
+  std::string votes_file;
   int metrics_port = -1;  ///< -1: it was not given.
   std::vector<std::string> options;
   security::SecurityOptions security;
@@ -106,6 +107,7 @@ Status serve(const ServeArguments& a) {
     }
   }
   SR_RETURN_IF_ERROR(app::complete_settings(settings, environment, &options));
+  options.votes_file = a.votes_file;
   options.intra_op_threads = a.intra_op_threads;
   options.logs_sessions = true;
   if (a.metrics_port >= 0) options.metrics_port = a.metrics_port;
@@ -253,6 +255,12 @@ void add_serve(CLI::App* app, Action* action) {
       ->add_option("--event-log", a->handles.event_log,
                    "also write events to this file, a line of JSON each, for sidereal events; when "
                    "it is full it becomes FILE.1")
+      ->default_str("")
+      ->type_name("FILE");
+  command
+      ->add_option("--votes-file", a->votes_file,
+                   "for the job voter: where it keeps what was decided, so that another process in "
+                   "its place knows")
       ->default_str("")
       ->type_name("FILE");
   command->add_option("--drain", a->drain_s, "seconds that steps get to end in after SIGTERM")

@@ -71,6 +71,10 @@ const std::array kFields = {
     IntField<Options>{"standby_wait_ms", "ms", 0, kHourMs, &Options::standby_wait_ms,
                       "how long a task with replicas waits, when it starts, for a task that may "
                       "have its variables; then it begins with nothing"},
+    IntField<Options>{"lease_ms", "ms", 50, kHourMs, &Options::lease_ms,
+                      "how long a task with replicas answers after a majority of the job 'voter', "
+                      "where the cluster has one, has said that it counts; voters give its place "
+                      "to another start after twice that. The same for all of the cluster"},
 };
 
 }  // namespace

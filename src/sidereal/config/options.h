@@ -33,6 +33,7 @@ struct Options {
   int64_t replicas = 1;
   int64_t min_insync_replicas = 1;
   int64_t standby_wait_ms = 10'000;
+  int64_t lease_ms = 1'000;
 };
 
 /// Descriptors of every member of Options.

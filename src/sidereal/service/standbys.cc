@@ -12,6 +12,7 @@
 #include "sidereal/service/internal/grpc_status.h"
 #include "sidereal/service/known_cluster.h"
 #include "sidereal/service/session.grpc.pb.h"
+#include "sidereal/service/voting.h"
 #include "sidereal/service/worker_service.h"
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/failure.h"
@@ -33,6 +34,8 @@ constexpr std::chrono::minutes kTakeLimit{10};
 constexpr std::chrono::seconds kAskDeposed{1};
 /// How long pushes wait for standbys that are not in sync before that is said.
 constexpr std::chrono::seconds kSayWaits{2};
+/// How long a start waits for its lease before it is said what for.
+constexpr std::chrono::seconds kSayNoLease{3};
 /// How long groups are kept for their sessions after a fill.
 constexpr std::chrono::minutes kJoinLimit{2};
 
@@ -153,8 +156,10 @@ void Standbys::stop() {
   if (thread_.joinable()) thread_.join();
   std::vector<Hosted> ending;
   std::vector<std::function<void()>> gone;
+  std::unique_ptr<PrimaryLease> lease;
   {
     const std::lock_guard lock(mutex_);
+    lease.swap(lease_);
     ending.swap(hosted_);
     gone.swap(gone_);
   }
@@ -174,14 +179,16 @@ void Standbys::run() {
     if (!wait(kLook)) return;
   }
   host();
+  if (!get_lease()) return;
   if (was_known) fill();
+  if (!look_at_lease()) return;
   options_.task->let_in();
   const steady_clock::time_point began = steady_clock::now();
   steady_clock::time_point asked = began;
   const std::vector<std::unique_ptr<Source>> keepers = hosts();
   for (const auto& keeper : keepers) keepers_.push_back(keeper->host());
   bool has_let_go = false;
-  while (wait(kLook)) {
+  while (wait(kLook) && look_at_lease()) {
     look_for_groups();
     if (has_gone() || steady_clock::now() - asked >= kAskDeposed) {
       asked = steady_clock::now();
@@ -194,6 +201,44 @@ void Standbys::run() {
     has_let_go = true;
     options_.task->stop_keeping_groups();
   }
+}
+
+/// Waits until this start counts, where the cluster has voters. False: it never will.
+bool Standbys::get_lease() {
+  const auto voters = options_.cluster->now().spec.tasks(kVoterJob);
+  if (!voters.ok()) return true;
+  PrimaryLeaseOptions options{.task = options_.task,
+                              .lease = options_.lease,
+                              .credentials = options_.credentials,
+                              .source = options_.source};
+  for (const auto& [index, address] : *voters) {
+    options.voters.push_back({.task = cluster::task_name(kVoterJob, index), .address = address});
+  }
+  const steady_clock::time_point began = steady_clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    lease_ = std::make_unique<PrimaryLease>(std::move(options));
+  }
+  bool has_said = false;
+  while (wait(kLook) && look_at_lease()) {
+    if (lease_->holds()) return true;
+    if (steady_clock::now() - began < kSayNoLease) continue;
+    const std::string why =
+        fmt::format("{} waits for a majority of voters to say that it counts: {}",
+                    options_.task->name(), lease_->why_not());
+    options_.task->hold_off(base::unavailable("{}", why));
+    if (!std::exchange(has_said, true)) base::log_warning("{}", why);
+  }
+  return false;
+}
+
+/// False: another start counts in place of this one.
+bool Standbys::look_at_lease() {
+  const std::optional<uint64_t> by = lease_ == nullptr ? std::nullopt : lease_->deposed_by();
+  if (by.has_value() && !is_deposed_) {
+    depose("voters", *by, fmt::format("its start {:016x} counts, say the voters", *by));
+  }
+  return !is_deposed_;
 }
 
 /// Those that keep standbys of this task.
@@ -232,7 +277,10 @@ void Standbys::ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& h
     if (is_deposed_) break;
     const Result<uint64_t> by = host->ask_whether_deposed();
     // One that cannot be reached is asked again.
-    if (by.ok() && *by != 0) depose(host->host(), *by);
+    if (by.ok() && *by != 0) {
+      depose(host->host(), *by,
+             fmt::format("its start {:016x} has what {} kept of this one", *by, host->host()));
+    }
   }
   for (const auto& then : gone) then();
 }
@@ -252,17 +300,16 @@ void Standbys::say_whether_pushes_wait() {
              {{"task", options_.task->name()}, {"standbys", base::join(keepers_, " ")}});
 }
 
-void Standbys::depose(const std::string& host, uint64_t by) {
+void Standbys::depose(const std::string& told_by, uint64_t by, const std::string& why) {
   is_deposed_ = true;
   const std::string& name = options_.task->name();
   // Before anything that takes time.
-  options_.task->depose(task::with_origin(
-      base::aborted("{} was deposed: its start {:016x} has what {} kept of this one, {:016x}; make "
-                    "a new session",
-                    name, by, host, options_.task->incarnation()),
-      {.task = name, .is_restarted = true}));
+  options_.task->depose(
+      task::with_origin(base::aborted("{} was deposed: {}; this is {:016x}; make a new session",
+                                      name, why, options_.task->incarnation()),
+                        {.task = name, .is_restarted = true}));
   base::emit(options_.source, base::Event::kTaskDeposed,
-             {{"task", name}, {"by", fmt::format("{:016x}", by)}, {"standby", host}});
+             {{"task", name}, {"by", fmt::format("{:016x}", by)}, {"told_by", told_by}});
   options_.deposed();
 }
 
@@ -344,6 +391,11 @@ uint64_t Standbys::deposed_by(const std::string& task, uint64_t life) const {
     if (hosted.of.task == task) return hosted.by_group.at("")->deposed_by(life);
   }
   return 0;
+}
+
+uint64_t Standbys::view() const {
+  const std::lock_guard lock(mutex_);
+  return lease_ == nullptr ? 0 : lease_->view();
 }
 
 std::optional<TakenCopy> Standbys::taken() const {

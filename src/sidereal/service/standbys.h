@@ -17,6 +17,7 @@
 #include "sidereal/base/status.h"
 #include "sidereal/security/credentials.h"
 #include "sidereal/service/follower.h"
+#include "sidereal/service/primary_lease.h"
 #include "sidereal/service/taken_copy.h"
 #include "sidereal/task/task.h"
 
@@ -39,6 +40,8 @@ struct StandbysOptions {
   std::chrono::milliseconds wait{10'000};
   /// For the answer of a task to whether this start was deposed.
   std::chrono::milliseconds ask_limit{1'000};
+  /// Where the cluster has voters: how long this start counts with the votes of a majority.
+  std::chrono::milliseconds lease{1'000};
   /// Called once, when it was, and the task refuses everything: has the server end. Must not block,
   /// nor stop this.
   std::function<void()> deposed;
@@ -51,9 +54,10 @@ struct StandbysOptions {
 /// takes back of its own when it starts again, before it lets sessions in. A task that has not been
 /// told its cluster begins with nothing, and with the standbys when it is told. A start whose copy
 /// was given to a later start is deposed: the tasks that keep its standbys are asked once a second,
-/// and before pushes are answered without one that has gone.
-/// Lifecycle: create() has the task hold off sessions, start(), stop().
-/// Thread:    any.
+/// and before pushes are answered without one that has gone. Where the cluster has voters a start
+/// takes its variables when a majority of these says that it counts (PrimaryLease), and answers
+/// only while they do. Lifecycle: create() has the task hold off sessions, start(), stop(). Thread:
+/// any.
 class Standbys {
  public:
   /// kInvalidArgument for more replicas than the job has tasks, as far as these are known.
@@ -78,6 +82,8 @@ class Standbys {
   /// asked whether it was deposed, and it refuses everything if so; or have not answered in time.
   void when_asked(std::function<void()> then);
   [[nodiscard]] std::optional<TakenCopy> taken() const;
+  /// The view in which this start counts, or did last; 0: none, or the cluster has no voters.
+  [[nodiscard]] uint64_t view() const;
   /// Copies that are here and current.
   [[nodiscard]] int64_t current() const;
 
@@ -105,7 +111,9 @@ class Standbys {
   [[nodiscard]] std::vector<std::unique_ptr<Source>> hosts();
   void ask_whether_deposed(const std::vector<std::unique_ptr<Source>>& hosts);
   void say_whether_pushes_wait();
-  void depose(const std::string& host, uint64_t by);
+  bool get_lease();
+  bool look_at_lease();
+  void depose(const std::string& told_by, uint64_t by, const std::string& why);
 
   const StandbysOptions options_;
   mutable std::mutex mutex_;
@@ -115,6 +123,7 @@ class Standbys {
   std::optional<TakenCopy> taken_;
   std::vector<grpc::ClientContext*> asking_;  // To be cancelled at the end.
   std::vector<std::function<void()>> gone_;   // Of when_asked(); these wait for the next asking.
+  std::unique_ptr<PrimaryLease> lease_;       // nullptr: the cluster has no voters.
   // Of the thread:
   bool is_deposed_ = false;
   std::vector<std::string> keepers_;                                  // Of standbys of this task.

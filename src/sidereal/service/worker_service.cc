@@ -29,6 +29,7 @@
 #include "sidereal/service/session.grpc.pb.h"
 #include "sidereal/service/standbys.h"
 #include "sidereal/service/tensor_pieces.h"
+#include "sidereal/service/voting.h"
 #include "sidereal/sys/posix/process.h"
 #include "sidereal/task/failure.h"
 
@@ -466,6 +467,12 @@ class WorkerService::Impl final
     return CopyStream::give(options_.standbys->hold(request->task(), request->life()));
   }
 
+  grpc::ServerUnaryReactor* AskVote(grpc::CallbackServerContext* call,
+                                    const v1::AskVoteRequest* request,
+                                    v1::AskVoteReply* reply) override {
+    return answered(call, to_grpc(vote(*request, reply)));
+  }
+
   grpc::ServerBidiReactor<v1::MoveRequest, v1::MoveReply>* MoveVariables(
       grpc::CallbackServerContext*) override {
     const auto stream = std::make_shared<MoveStream>(moves_);
@@ -487,6 +494,21 @@ class WorkerService::Impl final
     if (!level.ok()) return answered(call, to_grpc(level.status()));
     base::set_log_level(*level);
     return answered(call, grpc::Status::OK);
+  }
+
+  Status vote(const v1::AskVoteRequest& request, v1::AskVoteReply* reply) {
+    const std::string& name = common_->task->name();
+    SR_RETURN_IF_ERROR(check_version(request.version(), name));
+    if (options_.voting == nullptr) {
+      return base::failed_precondition(
+          "{} has no vote: tasks of the job '{}' have; give all of the cluster the same spec", name,
+          kVoterJob);
+    }
+    const Result<membership::Vote> vote = options_.voting->vote(from_proto(request));
+    if (vote.status().code() == StatusCode::kInvalidArgument) ++common_->bad_requests;
+    SR_RETURN_IF_ERROR(vote.status());
+    to_proto(*vote, reply);
+    return {};
   }
 
   /// Who this is, and how it is reached.

@@ -25,6 +25,7 @@ namespace sidereal::service {
 class ArrivingBytes;
 class KnownCluster;
 class Standbys;
+class Voting;
 struct Leases;
 
 /// Of session.proto; a server and its callers must agree.
@@ -41,6 +42,7 @@ struct WorkerServiceOptions {
   std::shared_ptr<ArrivingBytes> arriving;       ///< Bounds feeds.
   std::shared_ptr<Leases> leases;                ///< Of the server.
   std::shared_ptr<Standbys> standbys = nullptr;  ///< Of the server; or it keeps none.
+  std::shared_ptr<Voting> voting = nullptr;      ///< Of a task that has a vote.
   cluster::Protocol protocol = cluster::Protocol::kGrpc;
   std::vector<int> data_ports = {};  ///< By lane; empty: none.
   /// Of lanes and connections, with who said them, by name.

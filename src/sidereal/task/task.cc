@@ -89,6 +89,11 @@ class Task::Impl final : private exec::VariableLanes {
     waker_->wake = [this] { tell_others(kNoLane); };
   }
 
+  void answer_until(int64_t ns) {
+    if (!programs_.answer_until(ns)) return;
+    for (const auto& lane : lanes_) lane->answer_held();
+  }
+
   void depose(const Status& why) {
     programs_.hold_off(why);
     for (const auto& lane : lanes_) lane->depose(why);
@@ -318,6 +323,7 @@ Result<std::shared_ptr<ChangesReader>> Task::read_changes(const ChangesWanted& w
   return impl_->read_changes(wanted, std::move(sink));
 }
 void Task::hold_off(Status why) { impl_->programs().hold_off(std::move(why)); }
+void Task::answer_until(int64_t ns) { impl_->answer_until(ns); }
 void Task::depose(const Status& why) { impl_->depose(why); }
 void Task::let_in() { impl_->programs().hold_off({}); }
 Status Task::fill(const std::string& state_group, std::vector<resources::Replica::Taken> values) {

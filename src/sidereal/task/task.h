@@ -316,6 +316,9 @@ class Task {
   /// Refuses sessions and readers of changes with `why`, kUnavailable, until let_in().
   void hold_off(Status why);
   void let_in();
+  /// Answers of steps leave up to this instant of the monotonic clock; those that would leave later
+  /// wait until it is a later one. INT64_MAX, which it is at first: always.
+  void answer_until(int64_t ns);
   /// Another start of the task has its place: from here on sessions and readers of changes are
   /// refused with `why`, and steps end with it, also those whose changes standbys were to have
   /// first.

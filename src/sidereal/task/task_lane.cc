@@ -123,6 +123,14 @@ void TaskLane::depose(const Status& why) {
   });
 }
 
+void TaskLane::answer_held() {
+  post_urgent([this] {
+    for (const std::shared_ptr<HeldAnswer>& held : std::deque(held_)) {
+      if (held->is_acknowledged && may_answer()) leave(held);
+    }
+  });
+}
+
 void TaskLane::stop() {
   while (!lane_->stop().ok()) {
     base::log_warning("an op does not end, and the task waits for it lane={}", lane_->name());
@@ -862,12 +870,13 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended,
   }
   const bool waits = status.ok() && !state->changed_on.empty() &&
                      changes_.has_standby(*program->loaded->container);
-  if (waits) {
-    answer_when_acknowledged(*program, state->changed_on,
-                             {.session = state->session,
-                              .step = state->number(),
-                              .result = std::move(result),
-                              .done = std::move(finished.done)});
+  if (waits || (status.ok() && !may_answer())) {
+    const std::shared_ptr<HeldAnswer> held = hold({.session = state->session,
+                                                   .step = state->number(),
+                                                   .result = std::move(result),
+                                                   .done = std::move(finished.done),
+                                                   .is_acknowledged = !waits});
+    if (waits) answer_when_acknowledged(*program, state->changed_on, held);
     return release_ended();
   }
   finished.done(result);
@@ -880,14 +889,26 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended,
 
 /// An answer says that what the step has changed is not lost: standbys must have it first.
 void TaskLane::answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
-                                        HeldAnswer answer) {
-  held_.push_back(std::make_shared<HeldAnswer>(std::move(answer)));
-  const auto leave = [this, held = held_.back()] {
-    if (std::exchange(held->has_left, true)) return;
-    while (!held_.empty() && held_.front()->has_left) held_.pop_front();
-    held->done(held->result);
-  };
-  changes_.when_acknowledged(*program.loaded->container, changed, leave);
+                                        const std::shared_ptr<HeldAnswer>& held) {
+  changes_.when_acknowledged(*program.loaded->container, changed, [this, held] {
+    held->is_acknowledged = true;
+    if (may_answer()) leave(held);
+  });
+}
+
+/// Whether this start of the task counts, as far as anybody has to say so.
+bool TaskLane::may_answer() {
+  return !programs_->may_have_to_wait() || programs_->may_answer(lane_->now());
+}
+
+std::shared_ptr<TaskLane::HeldAnswer> TaskLane::hold(HeldAnswer answer) {
+  return held_.emplace_back(std::make_shared<HeldAnswer>(std::move(answer)));
+}
+
+void TaskLane::leave(const std::shared_ptr<HeldAnswer>& held) {
+  if (std::exchange(held->has_left, true)) return;
+  while (!held_.empty() && held_.front()->has_left) held_.pop_front();
+  held->done(held->result);
 }
 
 /// Whether a standby has what they say is not known.

@@ -49,6 +49,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   void refuse();
   /// Ends every step with `why`, also those that begin later: what is here counts no more.
   void depose(const Status& why);
+  /// Answers that were held back may leave. Thread: any.
+  void answer_held();
   /// Ends every step, and the lane.
   void stop();
   [[nodiscard]] int index() const { return index_; }
@@ -146,10 +148,14 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
     uint64_t step = 0;
     ProgramResult result;
     Done done;
+    bool is_acknowledged = false;  ///< Standbys that it waits for have what it says.
     bool has_left = false;
   };
+  [[nodiscard]] bool may_answer();
+  std::shared_ptr<HeldAnswer> hold(HeldAnswer answer);
+  void leave(const std::shared_ptr<HeldAnswer>& held);
   void answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
-                                HeldAnswer answer);
+                                const std::shared_ptr<HeldAnswer>& held);
   void refuse_held(const Status& why, absl::FunctionRef<bool(const HeldAnswer&)> which);
   void say_pushed(const StepState& state, Pushed* pushed) const;
   void release_ended();

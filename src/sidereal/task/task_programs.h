@@ -91,6 +91,22 @@ class TaskPrograms {
   [[nodiscard]] Result<std::shared_ptr<Container>> container(const std::string& state_group) const;
   /// Sessions are not opened, and no container is found, but kUnavailable for `why`; ok: they are.
   void hold_off(Status why);
+  /// See Task. Whether a lane has held answers back since it was last called.
+  bool answer_until(int64_t ns) {
+    answer_until_ = ns;
+    return holds_answers_.exchange(false);
+  }
+  /// Whether answers may leave at `now`; no: they are to be kept till TaskLane::answer_held().
+  [[nodiscard]] bool may_answer(int64_t now) {
+    if (now < answer_until_) return true;
+    holds_answers_ = true;
+    // It may have been set in between, by one who saw nothing held back.
+    return now < answer_until_;
+  }
+  /// Whether answers may ever have to wait.
+  [[nodiscard]] bool may_have_to_wait() const {
+    return answer_until_.load(std::memory_order_relaxed) != INT64_MAX;
+  }
   /// Of groups that have sessions, or wait for them.
   [[nodiscard]] std::vector<std::string> groups() const;
   /// Those of Task.
@@ -189,6 +205,8 @@ class TaskPrograms {
   std::map<std::string, Group> groups_;
   mutable std::atomic<uint64_t> containers_made_ = 0;
   Status held_off_;
+  std::atomic<int64_t> answer_until_ = INT64_MAX;
+  std::atomic<bool> holds_answers_ = false;
   std::map<std::pair<Container*, Key>, std::weak_ptr<LoadedProgram>> programs_;  // By content hash.
 
   std::mutex counting_mutex_;  // So long no number of `pushers_` becomes another worker's.
