@@ -1,7 +1,8 @@
 """What `sidereal launch --on kubernetes` prints: the objects of a cluster, for `kubectl apply`.
 
-Parameter servers are a StatefulSet, all others are indexed jobs, which end. Both have headless
-services, so that each pod has a name from its start. The secret is one that is there already.
+Parameter servers and voters are StatefulSets, all others are indexed jobs, which end. Both have
+headless services, so that each pod has a name from its start. The secret is one that is there
+already.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import argparse
 import json
 import os
 from typing import Any
+
+from ._launch_places import voter
 
 #: Where pods find their index, since Kubernetes 1.28.
 _SET_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -37,14 +40,14 @@ def _labels(options: argparse.Namespace, job: str) -> dict[str, str]:
 def _count(options: argparse.Namespace, job: str) -> int:
     return int(
         {"chief": options.chief, "ps": options.ps, "worker": options.workers,
-         "evaluator": options.evaluator}[job]
+         "evaluator": options.evaluator, "voter": options.voters}[job]
     )  # fmt: skip
 
 
 def _cluster(options: argparse.Namespace) -> Json:
     """Members by the names that their pods have."""
     out = {}
-    for job in ("chief", "ps", "worker"):
+    for job in ("chief", "ps", "voter", "worker"):
         name = f"{options.name}-{job}"
         addresses = [f"{name}-{i}.{name}:{options.port}" for i in range(_count(options, job))]
         if addresses:
@@ -72,7 +75,11 @@ def _environment(options: argparse.Namespace, job: str, index_at: str) -> list[J
 
 
 def _pod(options: argparse.Namespace, job: str, index_at: str) -> Json:
-    script = ["-m", options.script] if options.module else [options.script]
+    script = [*(["-m"] if options.module else []), options.script, *options.arguments]
+    if job == "voter":
+        # The folder is the pod's, whatever process runs in it.
+        cluster = json.dumps(_cluster(options)).replace("$", "$$")
+        script = voter("$(POD_INDEX)", cluster, "/tmp/votes")
     requests: dict[str, str] = {"cpu": f"{options.cpus:g}"}
     limits: dict[str, str] = {}
     if options.memory is not None:
@@ -80,7 +87,7 @@ def _pod(options: argparse.Namespace, job: str, index_at: str) -> Json:
     container: Json = {
         "name": "task",
         "image": options.image,
-        "command": ["python", *script, *options.arguments],
+        "command": ["python", *script],
         "env": _environment(options, job, index_at),
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {
@@ -130,20 +137,20 @@ def _service(options: argparse.Namespace, job: str) -> Json:
     }
 
 
-def _servers(options: argparse.Namespace) -> Json:
+def _servers(options: argparse.Namespace, job: str) -> Json:
     """Those that do not end by themselves, and come back under their names."""
-    pod = _pod(options, "ps", _SET_INDEX)
+    pod = _pod(options, job, _SET_INDEX)
     del pod["subdomain"]  # A set says it itself.
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": _metadata(options, f"{options.name}-ps", "ps"),
+        "metadata": _metadata(options, f"{options.name}-{job}", job),
         "spec": {
-            "serviceName": f"{options.name}-ps",
-            "replicas": options.ps,
+            "serviceName": f"{options.name}-{job}",
+            "replicas": _count(options, job),
             "podManagementPolicy": "Parallel",
-            "selector": {"matchLabels": _labels(options, "ps")},
-            "template": {"metadata": {"labels": _labels(options, "ps")}, "spec": pod},
+            "selector": {"matchLabels": _labels(options, job)},
+            "template": {"metadata": {"labels": _labels(options, job)}, "spec": pod},
         },
     }
 
@@ -174,10 +181,11 @@ def _job(options: argparse.Namespace, job: str) -> Json:
 def manifests(options: argparse.Namespace) -> Json:
     """All objects, as one list."""
     items = []
-    for job in ("ps", "chief", "worker", "evaluator"):
+    for job in ("ps", "voter", "chief", "worker", "evaluator"):
         if _count(options, job) == 0:
             continue
         if job != "evaluator":
             items.append(_service(options, job))
-        items.append(_servers(options) if job == "ps" else _job(options, job))
+        is_server = job in ("ps", "voter")
+        items.append(_servers(options, job) if is_server else _job(options, job))
     return {"apiVersion": "v1", "kind": "List", "items": items}

@@ -125,10 +125,18 @@ class ReservedPorts:
         self._names = []
 
 
+def voter(index: str, cluster: str, votes_file: str | None = None) -> list[str]:
+    """What a voter runs: the arguments of Python. index: of the task. cluster: of `sidereal serve`.
+    votes_file: where its votes outlive it."""
+    out = ["-m", "sidereal", "serve", "--job", "voter", "--task", index, "--cluster", cluster]
+    return out if votes_file is None else [*out, "--votes-file", votes_file]
+
+
 def wanted(options: argparse.Namespace) -> list[tuple[str, int]]:
     """Job and index of each member, the chief first: tasks that others wait for start early."""
     out = [("chief", 0)] * options.chief
     out += [("ps", i) for i in range(options.ps)]
+    out += [("voter", i) for i in range(options.voters)]
     return out + [("worker", i) for i in range(options.workers)]
 
 

@@ -29,6 +29,7 @@ from ._launch_places import (
     Runner,
     Task,
     ThisMachine,
+    voter,
 )
 from ._supervision import Hang, HangWatch, Restarts
 
@@ -188,6 +189,14 @@ def parser() -> argparse.ArgumentParser:
         help="of these copies, how many must have a push before it is answered: with fewer in sync "
         "pushes wait",
     )
+    out.add_argument(
+        "--voters",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tasks that run sidereal serve, the majority of which decides, with --replicas, which "
+        "start of a parameter server counts: 1, or 3 so that one may be lost",
+    )
     out.add_argument("script", metavar="SCRIPT", help="what every task runs")
     out.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return out
@@ -198,7 +207,7 @@ def check(options: argparse.Namespace) -> str | None:
     what follows of options for the environment of tasks."""
     least_of = {"ps": 0, "workers": 0, "grace": 0, "port": 1, "restarts": 0, "restart_window": 0,
                 "silence": 0, "cpus": 0, "start_timeout": 0, "replicas": 1,
-                "min_insync_replicas": 1}  # fmt: skip
+                "min_insync_replicas": 1, "voters": 0}  # fmt: skip
     for name, least in least_of.items():
         if getattr(options, name) < least:
             flag = name.replace("_", "-")
@@ -223,6 +232,9 @@ def check(options: argparse.Namespace) -> str | None:
     if options.min_insync_replicas > options.replicas:
         return (f"--min-insync-replicas is {options.min_insync_replicas}, and --replicas is "
                 f"{options.replicas}")  # fmt: skip
+    if options.voters and options.replicas == 1:
+        return (f"--voters is {options.voters}, and there is nothing to decide with --replicas 1: "
+                f"give --replicas 2")  # fmt: skip
     if options.replicas > 1:
         options.env = [
             *options.env,
@@ -258,10 +270,15 @@ def tf_config(tasks: Sequence[Task], own: Task, protocol: str | None = None) -> 
     return json.dumps(out)
 
 
+def cluster_of(tasks: Sequence[Task]) -> str:
+    """Its members, as `sidereal serve` takes them."""
+    return json.dumps(json.loads(tf_config(tasks, tasks[0]))["cluster"])
+
+
 @contextlib.contextmanager
 def announced(tasks: Sequence[Task], secret: str) -> Iterator[None]:
     """Lets `sidereal top` of this user find the cluster meanwhile."""
-    cluster = json.dumps(json.loads(tf_config(tasks, tasks[0]))["cluster"])
+    cluster = cluster_of(tasks)
     announcement = _native.announce_cluster(_native.ClusterSpec.from_json(cluster), secret)
     try:
         yield
@@ -355,6 +372,7 @@ class Launcher:
         self._kills_before = _native.memory_kills()
         self._restarts = Restarts(options.restarts, options.restart_window, {
             "ps": options.on_ps_loss == "restore",
+            "voter": True,
             "worker": options.on_worker_loss == "restart",
             "chief 0" if options.chief else "worker 0": options.on_chief_loss == "restart"
             or (not options.chief and options.on_worker_loss == "restart"),
@@ -420,9 +438,12 @@ class Launcher:
 
     def _start(self, task: Task, is_again: bool = False) -> None:
         options = self.options
-        script = ["-m", options.script] if options.module else [options.script]
+        if task.job == "voter":
+            argv = voter(str(task.index), cluster_of(self.tasks))
+        else:
+            argv = [*(["-m"] if options.module else []), options.script, *options.arguments]
         config = {
-            "argv": [options.python, *script, *options.arguments],
+            "argv": [options.python, *argv],
             "env": self._environment(task),
             "cwd": os.getcwd(),
             "secret": self._secret,
@@ -516,7 +537,7 @@ class Launcher:
             self.failed = one
             self._report(one)
             self._end_all()
-        others = [other for other in self.running if other.task.job != "ps"]
+        others = [other for other in self.running if other.task.job not in ("ps", "voter")]
         if others and all(other.code is not None for other in others):
             self._end_all()
 

@@ -74,7 +74,7 @@ def test_no_push_is_answered_that_a_later_start_has_not(
             assert not thread.is_alive(), "it was answered on and on"
         (line,) = [line for line in it.ended().splitlines() if " E /job:ps" in line]
         assert "a later start of the task has taken its place" in line
-        assert "standby=/job:ps/replica:0/task:2" in line
+        assert "told_by=/job:ps/replica:0/task:2" in line
         later = Counting(it.target, 7, PS)
         counts = later.now()[1]
         assert (counts >= sum(worker.answered[1] for worker in workers)).all()

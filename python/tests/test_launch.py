@@ -407,6 +407,9 @@ def test_a_module_is_run_by_its_name(launch: Starter, tmp_path: Path) -> None:
     (["--hosts", "a,,b", __file__], "write names with commas"),
     (["--replicas", "2", "--min-insync-replicas", "3", "--ps", "2", __file__],
      "--min-insync-replicas is 3, and --replicas is 2"),
+    (["--voters", "3", "--ps", "2", __file__],
+     "--voters is 3, and there is nothing to decide with --replicas 1"),
+    (["--voters", "-1", __file__], "--voters is -1; it must be at least 0"),
     (["--replicas", "3", "--ps", "2", __file__], "--replicas is 3, and there are 2 parameter"),
 ])  # fmt: skip
 def test_wrong_usage_is_said_before_anything_starts(words: list[str], said: str) -> None:

@@ -19,7 +19,7 @@ kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="skipped: no package kubernetes-validate"
 )
 PATIENCE_S = 60
-ALL = "--ps 2 --workers 3 --chief --evaluator"
+ALL = "--ps 2 --workers 3 --chief --evaluator --replicas 2 --voters 3"
 
 
 COMMAND = ("launch", "--on", "kubernetes")
@@ -52,7 +52,8 @@ def pods(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def test_all_objects_are_valid() -> None:
     found = objects(f"{ALL} --namespace here --memory 2Gi --protocol star_server")
     assert set(found) == {
-        "Service sidereal-ps", "StatefulSet sidereal-ps", "Service sidereal-chief",
+        "Service sidereal-ps", "StatefulSet sidereal-ps", "Service sidereal-voter",
+        "StatefulSet sidereal-voter", "Service sidereal-chief",
         "Job sidereal-chief", "Service sidereal-worker", "Job sidereal-worker",
         "Job sidereal-evaluator",
     }  # fmt: skip
@@ -66,15 +67,16 @@ def test_every_pod_finds_itself_by_the_name_that_its_service_gives_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = objects(f"{ALL} --name clicks --port 4000 --protocol grpc++")
-    for job, count in {"chief": 1, "ps": 2, "worker": 3}.items():
-        kind = "StatefulSet" if job == "ps" else "Job"
+    for job, count in {"chief": 1, "ps": 2, "worker": 3, "voter": 3}.items():
+        is_server = job in ("ps", "voter")
+        kind = "StatefulSet" if is_server else "Job"
         one = found[f"{kind} clicks-{job}"]
         service = found[f"Service clicks-{job}"]["spec"]
         spec, template = one["spec"], one["spec"]["template"]
         assert service["selector"] == template["metadata"]["labels"]
         assert service["clusterIP"] == "None" and service["publishNotReadyAddresses"] is True
-        assert spec["replicas" if job == "ps" else "completions"] == count
-        if job == "ps":
+        assert spec["replicas" if is_server else "completions"] == count
+        if is_server:
             assert spec["serviceName"] == f"clicks-{job}"
             assert spec["selector"]["matchLabels"] == template["metadata"]["labels"]
         else:
@@ -92,6 +94,15 @@ def test_every_pod_finds_itself_by_the_name_that_its_service_gives_it(
             assert resolver.rpc_layer == "grpc++"
             address = resolver.cluster_spec().task_address(job, index)
             assert address == f"clicks-{job}-{index}.clicks-{job}:4000"
+
+
+def test_voters_run_a_server_that_knows_the_cluster() -> None:
+    pod = pods(objects(f"{ALL} --name clicks --port 4000"))["StatefulSet clicks-voter"]
+    *command, cluster, _, votes = pod["containers"][0]["command"]
+    assert command == ["python", "-m", "sidereal", "serve", "--job", "voter", "--task",
+                       "$(POD_INDEX)", "--cluster"]  # fmt: skip
+    assert json.loads(cluster)["voter"] == [f"clicks-voter-{i}.clicks-voter:4000" for i in range(3)]
+    assert votes.startswith(pod["containers"][0]["volumeMounts"][1]["mountPath"])
 
 
 def test_the_secret_is_one_that_is_there_and_pods_have_no_rights() -> None:

@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 PATIENCE_S = 120
 
 #: Each worker adds its number to a variable of the ps. Worker 0 waits until all have, shows the
@@ -165,13 +167,14 @@ with tf.Session(server.target) as session:
 """
 
 
-def test_a_ps_with_replicas_has_what_it_had(tmp_path: Path) -> None:
+@pytest.mark.parametrize("voters", [0, 3])
+def test_a_ps_with_replicas_has_what_it_had(tmp_path: Path, voters: int) -> None:
     script = tmp_path / "task.py"
     script.write_text(STANDBYS)
     command = [sys.executable, "-m", "sidereal", "launch", "--on-ps-loss", "restore"]
     with subprocess.Popen(
-        [*command, "--ps", "2", "--workers", "1", "--replicas", "2", str(script),
-         str(Path(__file__).parent)],
+        [*command, "--ps", "2", "--workers", "1", "--replicas", "2",
+         "--voters", str(voters), str(script), str(Path(__file__).parent)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as launched:  # fmt: skip
         assert launched.stdout is not None

@@ -35,7 +35,7 @@ from .sharded_variable import ShardedVariable
 __all__ = ["ParameterServerStrategy", "ParameterServerStrategyExtended"]
 
 _log = logging.getLogger("sidereal")
-_TASKS = ("chief", "worker", "ps", "evaluator")
+_TASKS = ("chief", "worker", "ps", "evaluator", "voter")
 #: How long the strategy waits for its parameter servers.
 _CONNECT_MS = 180_000
 #: Elements of a variable that is made whole before it is cut, above which a warning is given.
