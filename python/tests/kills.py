@@ -1,5 +1,6 @@
 """Parameter servers that are standbys of each other, workers and a coordinator under load, and what
-may happen to their processes, drawn by a seed. What was answered must be there, and nothing twice.
+may happen to their processes, drawn by a seed, with voters or without. What was answered must be
+there, and nothing twice.
 
     PYTHONPATH=build/dev/python .venv/bin/python python/tests/kills.py --kills 100 --protocol grpc
 """
@@ -12,6 +13,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -92,10 +94,13 @@ class Pusher(threading.Thread):
 class Roles:
     """All processes, and what is done to them."""
 
-    def __init__(self, protocol: str, seed: int) -> None:
+    def __init__(self, protocol: str, seed: int, voters: int) -> None:
         self.random = np.random.default_rng(seed)
         self._protocol = protocol
-        self.jobs = {"ps": addresses(PS), "worker": addresses(WORKERS)}
+        self._voters = voters
+        self._votes = tempfile.TemporaryDirectory()
+        self.jobs = {"voter": addresses(voters)} if voters else {}
+        self.jobs |= {"ps": addresses(PS), "worker": addresses(WORKERS)}
         self.processes = Processes()
         self._all: dict[tuple[str, int], subprocess.Popen[str]] = {}
         for job, members in self.jobs.items():
@@ -118,7 +123,10 @@ class Roles:
         self.noticed: list[float] = []
 
     def start(self, job: str, task: int) -> None:
-        options = ["--option", "replicas=2"] if job == "ps" else []
+        options = {
+            "ps": ["--option", "replicas=2"],
+            "voter": ["--votes-file", f"{self._votes.name}/{task}"],
+        }.get(job, [])
         self._all[job, task] = self.processes.serve(
             self.jobs, job, task, "--protocol", self._protocol, "--lanes", "2", *options
         )
@@ -238,6 +246,19 @@ class Roles:
         self.start("worker", task)
         self.away.setdefault("worker", []).append(self.wait_for_push(since))
 
+    def voter(self) -> None:
+        """Nobody notices one of several; without the others nothing is answered till it is back."""
+        task = int(self.random.integers(self._voters))
+        since = time.monotonic()
+        self.signal("voter", task, signal.SIGKILL)
+        self.away.setdefault("voter", []).append(self.wait_for_push(since))
+        self.start("voter", task)
+
+    def voter_stands_still(self) -> None:
+        task = int(self.random.integers(self._voters))
+        self._stand_still("voter", task)
+        self.signal("voter", task, signal.SIGCONT)
+
     def coordinator(self) -> None:
         self._coordinator.kill()
         self._coordinator.wait()
@@ -284,6 +305,7 @@ class Roles:
         for one in self.pushers:
             one.counting.ends.set()
         self.processes.end()
+        self._votes.cleanup()
 
 
 #: What may happen, and how often.
@@ -295,23 +317,25 @@ KINDS: dict[str, tuple[Callable[[Roles], None], int]] = {
     "a ps hangs, and is replaced": (Roles.ps_hangs_and_is_replaced, 2),
     "a worker": (Roles.worker, 2),
     "the coordinator": (Roles.coordinator, 1),
+    "a voter": (Roles.voter, 2),
+    "a voter stands still": (Roles.voter_stands_still, 1),
 }
 
 
-def drawn(random: np.random.Generator, kills: int) -> list[str]:
+def drawn(random: np.random.Generator, kills: int, voters: int) -> list[str]:
     """Each kind once, as far as these go; then by their weights."""
-    names = list(KINDS)
-    weights = np.array([weight for _, weight in KINDS.values()], float)
+    names = [name for name in KINDS if voters or "voter" not in name]
+    weights = np.array([KINDS[name][1] for name in names], float)
     more = random.choice(names, max(0, kills - len(names)), p=weights / weights.sum())
     return [*random.permutation(names)[:kills].tolist(), *more.tolist()]
 
 
-def run(protocol: str, kills: int, seed: int, say: Callable[[str], None]) -> Roles:
+def run(protocol: str, kills: int, seed: int, say: Callable[[str], None], voters: int = 0) -> Roles:
     """Raises AssertionError for what is wrong, once the processes have ended."""
-    roles = Roles(protocol, seed)
+    roles = Roles(protocol, seed, voters)
     try:
         began = time.monotonic()
-        for number, name in enumerate(drawn(roles.random, kills)):
+        for number, name in enumerate(drawn(roles.random, kills, voters)):
             say(f"{time.monotonic() - began:.1f} s, {number}: {name}")
             KINDS[name][0](roles)
             roles.check()
@@ -329,11 +353,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--protocol", default="grpc")
+    parser.add_argument("--voters", type=int, default=0, help="0, or 3")
     parser.add_argument("--coordinate", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.coordinate is not None:
         coordinate(json.loads(arguments.coordinate))
-    roles = run(arguments.protocol, arguments.kills, arguments.seed, lambda line: print(line))
+    roles = run(
+        arguments.protocol, arguments.kills, arguments.seed, lambda line: print(line),
+        arguments.voters,
+    )  # fmt: skip
     found = {**roles.away, "noticed": roles.noticed}
     for name, seconds in found.items():
         p50, p99 = np.percentile(seconds, (50, 99))

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from kills import run
 
 
-def test_what_was_answered_is_there_once(record_property: Callable[[str, object], None]) -> None:
+@pytest.mark.parametrize("protocol, voters", [("star_server", 0), ("grpc", 3)])
+def test_what_was_answered_is_there_once(
+    record_property: Callable[[str, object], None], protocol: str, voters: int
+) -> None:
     lines: list[str] = []
     try:
-        roles = run("star_server", 4, 1, lines.append)
+        roles = run(protocol, 4, 1, lines.append, voters)
     except AssertionError as error:
         raise AssertionError("\n".join([*lines, str(error)])) from error
     record_property("away_s", roles.away)
