@@ -28,9 +28,9 @@ constexpr std::chrono::seconds kPlainLines(5);
 constexpr int64_t kPsMax = 65'536;
 
 constexpr const char* kFooter =
-    R"(Of fit(), sidereal train and coordinators, while they train: parts of tables, with the slots
-of their optimizers, are copied from one parameter server to another, and the training goes on
-meanwhile.
+    R"(Of fit(), sidereal train, coordinators and monitored sessions that are movable, while they
+train: parts of tables, with the slots of their optimizers, are copied from one parameter server to
+another, and the training goes on meanwhile.
 Ctrl-C takes back what was begun: then nothing has changed. A job carries out one command at a time.
 
 Examples:

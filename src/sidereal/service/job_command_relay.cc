@@ -74,7 +74,7 @@ Result<uint64_t> JobCommandRelay::command(const std::string& job, const JobComma
   if (found == hearing_.end()) {
     return base::failed_precondition(
         "the job '{}' of {} takes no commands: fit() and `sidereal train` do while they train, and "
-        "a ClusterCoordinator does",
+        "a ClusterCoordinator and a MonitoredTrainingSession(movable=True) do",
         holder.name, to_string(holder));
   }
   Entry& entry = found->second;

@@ -331,8 +331,8 @@ class Task {
   [[nodiscard]] std::vector<std::string> groups() const;
   /// From here on groups that fill() has made end with their last session, as others do.
   void stop_keeping_groups();
-  /// A group is there, also without sessions, until let_go_of_group(). kInvalidArgument for no name
-  /// of a group; kUnavailable while the task holds off.
+  /// A group is there, also without sessions, until let_go_of_group(); what all sessions share ("")
+  /// always is. kInvalidArgument for a name that cannot be; kUnavailable while the task holds off.
   Status keep_group(const std::string& state_group);
   void let_go_of_group(const std::string& state_group);
   /// Gives a group that is there variables and tables of another task, each on the lane, modulo the

@@ -341,9 +341,9 @@ void TaskPrograms::end(Container* container) {
 
 Status TaskPrograms::keep_group(const std::string& state_group) {
   SR_RETURN_IF_ERROR(session_state(/*isolated=*/false, state_group).status());
-  if (state_group.empty()) return base::invalid_argument("a move is of a group of sessions");
   const std::lock_guard lock(mutex_);
   SR_RETURN_IF_ERROR(held_off_);
+  if (state_group.empty()) return {};
   Group& group = groups_[state_group];
   if (group.container == nullptr) group.container = make_container(state_group);
   ++group.keepers;
@@ -351,6 +351,7 @@ Status TaskPrograms::keep_group(const std::string& state_group) {
 }
 
 void TaskPrograms::let_go_of_group(const std::string& state_group) {
+  if (state_group.empty()) return;
   std::shared_ptr<Container> ended;
   {
     const std::lock_guard lock(mutex_);
