@@ -163,6 +163,8 @@ class FuncGraph(Graph):
         self.name = name
         #: Whether values of other graphs may be captured where there is none around this one.
         self.takes_outputs = False
+        #: Whether whoever makes a branch or loop of it sees to the variables that it assigns to.
+        self.gives_assigned = False
         self.arguments: list[Output] = []
         self._open_values: list[Output] = []
         self.captures: list[tuple[Any, Output]] = []
@@ -203,9 +205,10 @@ class FuncGraph(Graph):
     def capture(self, value: Tensor | Output) -> Output:
         if type(value) is Output:
             if self.outer is None and not self.takes_outputs:
-                raise errors.InvalidArgumentError(
+                raise errors.InaccessibleTensorError(
                     f"{value!r} belongs to another graph, which is finished: a value made while a "
-                    "function was traced cannot be used after it; return it from the function"
+                    "function was traced, or a branch or loop of it, cannot be used after it: "
+                    "return it from the function, or assign it to a variable of the code around"
                 )
             value = entered = value if self.outer is None else self.outer.enter(value)
             key: object = (id(self.outer), entered.node, entered.index)
@@ -228,9 +231,9 @@ class FuncGraph(Graph):
         return None
 
     def read_variable(self, variable: Any) -> Output:
-        if self.outer is not None:
-            return self.enter(self.outer.read_variable(variable))
         known = self._variables.get(id(variable))
+        if self.outer is not None and known is None:
+            return self.enter(self.outer.read_variable(variable))
         if known is None:
             name = legal_name(variable.name)
             inside = self.native.placeholder(name, variable.dtype, variable.shape)
@@ -240,16 +243,29 @@ class FuncGraph(Graph):
         return known[1]
 
     def assign_variable(self, variable: Any, value: Output) -> None:
-        if self.outer is not None:
+        if self.outer is not None and not self.gives_assigned:
             raise errors.UnimplementedError(
-                f"variable '{variable.name}' is assigned to inside of a conditional or loop; return"
-                " the new value from it and assign that"
+                f"variable '{variable.name}' is assigned to inside of a function that is mapped or "
+                "scanned with; return the new value from it and assign that"
             )
         self.read_variable(variable)
         # A variable that is read again is another value to gradients.
         kept = self.add("StopGradient", [self.enter(value)], None, None)
         self._variables[id(variable)] = (variable, kept)
         self._assigned[id(variable)] = variable
+
+    def has_changed(self, variable: Any, outer: Graph) -> bool:
+        """Whether a variable may be another one here than in a graph around this one."""
+        graph: Graph | None = self
+        while isinstance(graph, FuncGraph) and graph is not outer:
+            if id(variable) in graph._variables and graph.outer is not None:
+                return True
+            graph = graph.outer
+        return False
+
+    def begin_with(self, variable: Any, value: Output) -> None:
+        """Says what a variable is at the beginning of a body."""
+        self._variables[id(variable)] = (variable, value)
 
     @property
     def assigned(self) -> list[tuple[Any, Output]]:
@@ -311,8 +327,27 @@ def nodes_named(error: errors.Error) -> list[tuple[str, str]]:
     return _NODE.findall(error.message)
 
 
+def note_bodies(native: _native.GraphBase, name: str, bodies: Sequence[_native.GraphBase]) -> None:
+    """Says that the node of that name runs bodies, for locate()."""
+    native.__dict__.setdefault("bodies", {})[name] = bodies
+
+
+def _line_within(native: _native.GraphBase, names: Sequence[str]) -> str:
+    """The line that made the last of nodes, each of which is in a body of the one before; "" where
+    that is not known for sure."""
+    natives: Sequence[_native.GraphBase] = [native]
+    for name in names[:-1]:
+        natives = [body for one in natives for body in one.__dict__.get("bodies", {}).get(name, ())]
+    sites = {site for one in natives if (site := one.site_of(names[-1]))}
+    return sites.pop() if len(sites) == 1 else ""
+
+
 def locate(error: errors.Error, native: _native.GraphBase) -> None:
     """Adds to an error of a running graph the line that made the node it names."""
+    names = [name for _, name in nodes_named(error)]
+    if len(names) > 1 and (line := _line_within(native, names)):
+        add_line(error, line)
+        return
     for _, name in nodes_named(error):
         site = native.site_of(name)
         if not site:

@@ -292,9 +292,20 @@ class Variable(metaclass=_VariableType):
             if within is graph:
                 tape._read(self, value)
             elif within is not None:
+                self._check_changed(tape, graph)
                 # A tape around a conditional or loop sees what that takes from outside.
                 tape._read(self, within.read_variable(self))
         return value
+
+    def _check_changed(self, tape: Any, graph: Any) -> None:
+        changed = getattr(graph, "has_changed", None)
+        watched = self.trainable and tape._watch_variables
+        if watched and changed is not None and changed(self, tape._graph):
+            raise errors.UnimplementedError(
+                f"variable '{self.name}' is assigned to in a branch or loop, and read there, with "
+                "a GradientTape around: its gradient would leave out what is read there; assign "
+                "after the tape, or read the variable before the branch or loop"
+            )
 
     def value(self) -> Any:
         """The value: a tensor, which does not change with the variable."""

@@ -11,6 +11,7 @@ import pytest
 from graphs import gradients_of, in_graph
 
 import sidereal as sr
+from sidereal import errors
 from sidereal._dispatch import apply
 from sidereal.keras import layers
 from sidereal.ops import basic as ops
@@ -342,3 +343,51 @@ def test_a_model_of_a_cluster_may_have_branches_and_loops() -> None:
     with sr.LocalCluster(ps=2, workers=1, in_process=True) as cluster:
         result = model.fit({"x": x, "label": label}, cluster=cluster, epochs=4, batch_size=100)
     assert result.loss < 0.4
+
+
+def test_variables_are_assigned_to_in_branches_and_loops() -> None:
+    v, w = sr.Variable(1.0), sr.Variable([1.0, 2.0])
+
+    @sr.function
+    def run(x: Any) -> Any:
+        before = v.read_value()
+        sr.cond(x > 0.0, lambda: v.assign_add(x).read_value(), lambda: -x)
+
+        def step(i: Any, total: Any) -> Any:
+            w.assign(w * 2.0)
+            sr.cond(total > 4.0, lambda: v.assign(0.0).read_value(), lambda: total)
+            return i + 1, total + before + sr.reduce_sum(w)
+
+        total = sr.while_loop(lambda i, total: i < 3, step, (0, v.read_value()))[1]
+        return total, before, v.read_value()
+
+    assert [float(each) for each in run(sr.constant(2.0))] == [3 + 3 + 6 + 12 + 24, 1, 0]
+    assert float(v) == 0 and w.numpy().tolist() == [8, 16]
+    run(sr.constant(-1.0))
+    assert float(v) == 0 and w.numpy().tolist() == [64, 128]
+
+
+def test_variables_that_change_in_a_loop_have_no_gradient_from_there() -> None:
+    v, w = sr.Variable(3.0), sr.Variable(3.0, trainable=False)
+
+    def run(u: Any, x: Any) -> Any:
+        with sr.GradientTape() as tape:
+            y = v * x
+
+            def step(i: Any, y: Any) -> Any:
+                u.assign_add(1.0)
+                return i + 1, y * u
+
+            y = sr.while_loop(lambda i, y: i < 2, step, (0, y))[1]
+        return y, tape.gradient(y, v)
+
+    assert [float(each) for each in sr.function(lambda x: run(w, x))(sr.constant(2.0))] == [120, 40]
+    with pytest.raises(errors.UnimplementedError, match="read there, with a GradientTape around"):
+        sr.function(lambda x: run(v, x))(sr.constant(2.0))
+
+
+def test_mapped_functions_cannot_assign_to_variables() -> None:
+    v = sr.Variable(1.0)
+    run = sr.function(lambda x: sr.map_fn(lambda row: v.assign(row).read_value(), x))
+    with pytest.raises(errors.UnimplementedError, match="mapped or scanned"):
+        run(sr.constant([1.0, 2.0]))

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import errors, nest
-from .._bodies import Body, add_control, flatten_like, graph_for, spec_of
+from .._bodies import (
+    Body,
+    add_branches,
+    add_control,
+    add_loop,
+    flatten_like,
+    graph_for,
+    spec_of,
+)
 from .._dispatch import ENGINE, apply, convert, state
 from .._graphs import FuncGraph
 from .._native import Output, Tensor
@@ -24,7 +32,7 @@ _NO_ROWS = "elems have no rows, and there is no initializer"
 Fn = Callable[..., Any]
 
 
-def _flag(value: Any, what: str) -> Any:
+def flag_of(value: Any, what: str) -> Any:
     """`value` as a bool scalar: a number is true when it is not 0."""
     value = convert(value)
     shape = value.shape
@@ -53,11 +61,11 @@ def cond(pred: Any, true_fn: Fn, false_fn: Fn, name: str | None = None) -> Any:
     _check_callable(true_fn=true_fn, false_fn=false_fn)
     graph = graph_for(pred)
     if graph is None or isinstance(pred, bool):
-        return true_fn() if bool(_flag(pred, "pred") if graph is None else pred) else false_fn()
+        return true_fn() if bool(flag_of(pred, "pred") if graph is None else pred) else false_fn()
     with graph.building():
-        flag = graph.enter(_flag(pred, "pred"))
-    yes = Body("then", lambda _: true_fn(), (), graph)
-    no = Body("else", lambda _: false_fn(), (), graph)
+        flag = graph.enter(flag_of(pred, "pred"))
+    yes = Body("then", lambda _: true_fn(), (), graph, gives_assigned=True)
+    no = Body("else", lambda _: false_fn(), (), graph, gives_assigned=True)
     if yes.shape_of_result() != no.shape_of_result():
         raise TypeError(
             "cond(): true_fn and false_fn must return the same structure; they return "
@@ -69,8 +77,7 @@ def cond(pred: Any, true_fn: Fn, false_fn: Fn, name: str | None = None) -> Any:
                 f"cond(): result {index} is {name_of(a.dtype)} from true_fn and {name_of(b.dtype)} "
                 "from false_fn; cast one"
             )
-    bodies = {"then_branch": (yes, yes.outputs), "else_branch": (no, no.outputs)}
-    return yes.pack(add_control(graph, "If", [flag], bodies, {}, name or "cond"))
+    return yes.pack(add_branches(graph, flag, yes, no, name or "cond"))
 
 
 def case(
@@ -96,7 +103,7 @@ def case(
         _check_callable(fn=function)
     graph = graph_for(*(pred for pred, _ in pairs))
     if graph is None:
-        true = [fn for pred, fn in pairs if bool(_flag(pred, "a predicate"))]
+        true = [fn for pred, fn in pairs if bool(flag_of(pred, "a predicate"))]
         if exclusive and len(true) > 1:
             raise errors.InvalidArgumentError(f"case(): {len(true)} predicates are true")
         if not true and default is None:
@@ -216,7 +223,7 @@ def while_loop(
         values = nest.map_structure(convert, loop_vars)
         limit = None if maximum_iterations is None else int(convert(maximum_iterations))
         iteration = 0
-        while (limit is None or iteration < limit) and bool(_flag(cond(*values), "cond")):
+        while (limit is None or iteration < limit) and bool(flag_of(cond(*values), "cond")):
             result = nest.flatten(_results(body(*values), loop_vars))
             old = nest.flatten(values)
             new = [_like(value, before, i) for i, (value, before) in enumerate(zip(result, old))]
@@ -232,21 +239,20 @@ def while_loop(
     specs = [spec_of(value) for value in first]
     if shape_invariants is not None:
         shapes = flatten_like(loop_vars, shape_invariants, "shape_invariants")
-        specs = [(dtype, _extents(shape)) for (dtype, _), shape in zip(specs, shapes)]
+        specs = [(dtype, extents_of(shape)) for (dtype, _), shape in zip(specs, shapes)]
 
     def once(arguments: list[Output]) -> list[Any]:
         result = nest.flatten(_results(body(*nest.pack(loop_vars, arguments)), loop_vars))
         return [_like(value, before, i) for i, (value, before) in enumerate(zip(result, arguments))]
 
-    test = Body("cond", lambda args: _flag(cond(*nest.pack(loop_vars, args)), "cond"), specs, graph)
-    step = Body("body", once, specs, graph)
-    attrs: dict[str, Any] = {"variables": len(first)}
+    def test(arguments: list[Output]) -> Any:
+        return flag_of(cond(*nest.pack(loop_vars, arguments)), "cond")
+
+    attrs = {}
     if maximum_iterations is not None:
         attrs["maximum_iterations"] = max(int(maximum_iterations), 0)
-    bodies = {"cond": (test, test.outputs), "body": (step, step.outputs)}
-    return nest.pack(
-        loop_vars, add_control(graph, "While", first, bodies, attrs, name or "while")
-    )
+    made = add_loop(graph, first, specs, once, test, (), attrs, name or "while")
+    return nest.pack(loop_vars, made)
 
 
 def _bounded_loop(
@@ -257,7 +263,7 @@ def _bounded_loop(
 
     def more(*variables: Any) -> Any:
         within = apply("Less", (variables[0], limit))
-        return apply("LogicalAnd", (within, _flag(cond(*variables[1:]), "cond")))
+        return apply("LogicalAnd", (within, flag_of(cond(*variables[1:]), "cond")))
 
     def next_one(*variables: Any) -> Any:
         result = _results(body(*variables[1:]), loop_vars)
@@ -269,7 +275,7 @@ def _bounded_loop(
     return type(loop_vars)(counted[1:]) if not hasattr(loop_vars, "_fields") else counted[1:]
 
 
-def _extents(shape: Any) -> Any:
+def extents_of(shape: Any) -> Any:
     """A shape invariant: a shape, a TensorSpec, or None for an unknown rank."""
     shape = getattr(shape, "shape", shape)
     return None if shape is None else tuple(-1 if n is None else int(n) for n in shape)
