@@ -10,10 +10,11 @@
         print(model.evaluate({"ids": ids, "label": label}))
 """
 
-from . import _tensor  # puts methods on tensors
+from . import _control_statements, _tensor  # puts methods on tensors, and gives operators
 
 # isort: split
 from . import (
+    autograph,
     config,
     data,
     dtypes,
@@ -152,6 +153,7 @@ __all__ = [
     "assert_equal",
     "assert_greater",
     "assert_less",
+    "autograph",
     "bfloat16",
     "bool",
     "bool_",

@@ -156,6 +156,10 @@ class Dataset:
         refuse_loop()
         return CallIterator(self)
 
+    def _loop_iterator(self) -> Any:
+        """What a loop of a graph takes its elements from."""
+        return CallIterator(self)
+
     def _text_in_graph(self) -> str:
         """serialize() for a node that reads the dataset each time a function is called."""
         for use in self._kept:

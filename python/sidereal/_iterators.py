@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import errors, nest
+from ._conversion import inside
 from ._dispatch import ENGINE, apply, convert, state, to_tensor
 from ._elements import DatasetSpec, as_value, flatten
 from ._native import DatasetReading, Output, Tensor
@@ -58,6 +59,16 @@ class InFunctions:
                 "sidereal.while_loop"
             )
         return next_of(self._handle_in(graph), self.element_spec, name)
+
+    def _loop_iterator(self) -> Any:
+        """What a loop of a graph takes its elements from."""
+        return self
+
+    def _next_or_end(self) -> tuple[Any, list[Any]]:
+        """Whether there is one more element, and its components."""
+        handle = self._handle_in(state.graph)
+        there, *components = apply("IteratorNextOrEnd", (handle,), _attrs_of(self.element_spec))
+        return there, components
 
     def _save_in(self, graph: Any) -> Any:
         return apply("IteratorSave", (self._handle_in(graph),))
@@ -247,20 +258,13 @@ def next_of(handle: Any, element_spec: Any, name: str | None = None) -> Any:
 
 def while_elements(iterator: CallIterator, initial: Any, step: Callable[[Any, Any], Any]) -> Any:
     """What `initial` becomes by step(state, element) for all elements, as a loop of the graph."""
-    attrs = _attrs_of(iterator.element_spec)
-
-    def following() -> tuple[Any, list[Any]]:
-        handle = iterator._handle_in(iterator._present())
-        there, *components = apply("IteratorNextOrEnd", (handle,), attrs)
-        return there, components
-
     def body(_: Any, components: Any, now: Any) -> Any:
-        made = step(now, nest.pack(iterator.element_spec, list(components)))
+        made = inside(step)(now, nest.pack(iterator.element_spec, list(components)))
         leaves = [as_value(leaf) for leaf in flatten(made)]
-        there, components = following()
+        there, components = iterator._next_or_end()
         return there, tuple(components), nest.pack(now, leaves)
 
-    there, components = following()
+    there, components = iterator._next_or_end()
     start = (there, tuple(components), initial)
     return control.while_loop(lambda there, *_: there, body, start)[2]
 

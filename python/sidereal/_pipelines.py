@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from . import _native, errors, nest
+from ._conversion import converting
 from ._dispatch import state
 from ._elements import DatasetSpec, as_value, map_leaves
 from ._graphs import FuncGraph, legal_name
@@ -129,7 +130,8 @@ class Traced:
                 for index, (spec, (dtype, shape, _)) in enumerate(zip(specs, definition.outputs))
             ]
             element = nest.pack(element_spec, arguments)
-            result = function(*element) if type(element) is tuple else function(element)
+            run = converting(function)
+            result = run(*element) if type(element) is tuple else run(element)
             if values is not None:
                 self.structure = result
                 outputs = values

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _native, errors, nest
+from ._conversion import with_status
 from ._dispatch import ENGINE, convert, state, to_tensor
 from ._graphs import ElsewhereError, FuncGraph, Graph, graph_of, legal_name, locate
 from ._native import LocalFunction, Output, Tensor
@@ -421,9 +422,11 @@ class Function:
         input_signature: Sequence[Any] | None = None,
         reduce_retracing: bool = True,
         compute_dtype: Any = "float32",
+        autograph: bool = True,
     ) -> None:
         functools.update_wrapper(self, python_function)
         self.python_function = python_function
+        self._autograph = bool(autograph)
         self.input_signature = None if input_signature is None else list(input_signature)
         self._name = legal_name(getattr(python_function, "__name__", "function"))
         self._relax = reduce_retracing
@@ -451,14 +454,18 @@ class Function:
         if instance is None:
             return self
         bound = self.python_function.__get__(instance, owner)
-        made = Function(bound, self.input_signature, self._relax, self._compute_dtype)
+        made = Function(
+            bound, self.input_signature, self._relax, self._compute_dtype, self._autograph
+        )
         # Found there from now on, before this descriptor.
         instance.__dict__[self.python_function.__name__] = made
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if state.graph is not None or functions_run_eagerly():
+        if functions_run_eagerly():
             return self.python_function(*args, **kwargs)
+        if state.graph is not None:
+            return self.traced_function(*args, **kwargs)
         exact = ENGINE.signature(args) if not kwargs and self._simple else None
         if exact is not None:
             known = self._exact.get(exact)
@@ -469,7 +476,7 @@ class Function:
         leaves = [self._as_argument(leaf) for leaf in nest.flatten((args, kwargs))]
         if any(type(leaf) is Output for leaf in leaves):
             # Values of a Model: the code adds to its graph.
-            return self.python_function(*args, **kwargs)
+            return self.traced_function(*args, **kwargs)
         args, kwargs = nest.pack((args, kwargs), leaves)
         tensors = [leaf for leaf in leaves if type(leaf) is Tensor]
         try:
@@ -497,6 +504,11 @@ class Function:
             return self._find(args, kwargs, leaves, tensors)
         except ElsewhereError as found:
             return found.home._concrete_function(self, args, kwargs)
+
+    @property
+    def traced_function(self) -> Callable[..., Any]:
+        """What is traced: the function with control flow that may depend on tensors, if it may."""
+        return with_status(self.python_function, self._autograph)
 
     @property
     def trace_count(self) -> int:
@@ -579,7 +591,7 @@ class Function:
         self._note_trace(leaves, concrete, tensors)
         try:
             made = ConcreteFunction(
-                self._name, self.python_function, args, kwargs, shapes, self._compute_dtype
+                self._name, self.traced_function, args, kwargs, shapes, self._compute_dtype
             )
         except ElsewhereError as found:
             self._elsewhere[key] = found.message, found.home
@@ -676,10 +688,14 @@ def function(
     what is accepted, so that one trace serves all calls.
 
     So Python side effects (print, appending to a list, random numbers of Python or NumPy) happen
-    when the code is traced, not at every call. Python's if and while cannot depend on tensors: use
-    sidereal.cond, sidereal.where and sidereal.while_loop. Variables may be read and assigned to;
-    assignments take effect at the end of the call. Tapes differentiate through calls. A function
-    called from another one becomes part of its graph.
+    when the code is traced, not at every call. Variables may be read and assigned to; assignments
+    take effect at the end of the call. Tapes differentiate through calls. A function called from
+    another one becomes part of its graph.
+
+    With `autograph`, control flow of the function, and of what it calls of the program's own, may
+    depend on tensors: if, while, for, break, continue, return, and, or, not, assert become
+    branches and loops of the graph where their conditions are tensors, and stay Python's where
+    they are not. Without it use sidereal.cond, sidereal.where and sidereal.while_loop.
 
     compute_dtype="bfloat16" lets products of float32 matrices read bfloat16 and sum in float32;
     activations between layers and their gradients live in bfloat16, everything else (variables,
@@ -687,15 +703,19 @@ def function(
     (AMX, AVX512-BF16); on others it changes nothing. get_concrete_function().compute_dtype says
     which holds. Dtypes in the Python code are float32 all the same.
 
-    `autograph` and `jit_compile` are taken for the sake of programs that have them, and change
-    nothing: every function is compiled, and none of its Python code is rewritten.
-    `experimental_relax_shapes` is what `reduce_retracing` was called.
+    `jit_compile` is taken for the sake of programs that have it, and changes nothing: every
+    function is compiled. `experimental_relax_shapes` is what `reduce_retracing` was called.
     """
     if experimental_relax_shapes is not None:
         reduce_retracing = experimental_relax_shapes
-    if func is None:
-        return lambda f: Function(f, input_signature, reduce_retracing, compute_dtype)
-    return Function(func, input_signature, reduce_retracing, compute_dtype)
+    del jit_compile
+
+    def made(python_function: Callable[..., Any]) -> Function:
+        return Function(
+            python_function, input_signature, reduce_retracing, compute_dtype, autograph
+        )
+
+    return made if func is None else made(func)
 
 
 __all__ = ["ConcreteFunction", "Function", "RetracingWarning", "TensorSpec", "function"]

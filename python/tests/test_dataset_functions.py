@@ -198,7 +198,7 @@ def test_what_cannot_be_iterated_there_is_said():
 def test_a_loop_of_python_over_an_iterator_from_outside_is_refused():
     it = iter(Dataset.range(3))
 
-    @sr.function
+    @sr.function(autograph=False)
     def total():
         found = sr.constant(0, "int64")
         for x in it:

@@ -117,7 +117,7 @@ def an_index_out_of_range_when_run() -> None:
 
 
 def an_if_on_a_tensor() -> None:
-    @sr.function(input_signature=[sr.TensorSpec([], sr.bool_)])
+    @sr.function(input_signature=[sr.TensorSpec([], sr.bool_)], autograph=False)
     def f(flag: sr.Tensor) -> sr.Tensor:
         return sr.constant(1.0) if flag else sr.constant(2.0)  # the line
 

@@ -224,7 +224,7 @@ def test_methods_have_traces_for_each_object() -> None:
 )
 def test_python_that_needs_values_is_explained(code: object, advice: str) -> None:
     spec = [sr.TensorSpec([None], sr.float32)]
-    traced = sr.function(code, input_signature=spec)
+    traced = sr.function(code, input_signature=spec, autograph=False)
     with pytest.raises(errors.SymbolicError, match=advice):
         traced(sr.constant([1.0, 2.0]))
 

@@ -38,7 +38,7 @@ class Call:
         if isinstance(function, Function):
             self._signature = function.input_signature
             args, kwargs = function._bind(tuple(args), kwargs)
-            self._run = function.python_function
+            self._run = function.traced_function
         found = nest.flatten((tuple(args), kwargs))
         self.leaves = [Function._as_argument(leaf) for leaf in found]
         self._structure = (tuple(args), kwargs)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import nest
+from .._conversion import inside
 from ..ops import math
 from ..variable import Variable, creating, variable_creator_scope
 
@@ -230,7 +231,7 @@ class Strategy:
         """fn(*args, **kwargs) on each replica; the result of the one there is."""
         self._check_cross_replica("run")
         with entered(self, ReplicaContext(self)):
-            return fn(*args, **(kwargs or {}))
+            return inside(fn)(*args, **(kwargs or {}))
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """The values of all replicas as one, and, with an axis, what each has along it."""

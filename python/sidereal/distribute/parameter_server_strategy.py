@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from .. import _native, errors, v1
+from .._conversion import inside
 from .._dispatch import state
 from .._native import Output, Tensor
 from ..dtypes import as_dtype
@@ -656,7 +657,7 @@ class ParameterServerStrategy(Strategy):
         if not callable(fn):
             raise TypeError(f"ParameterServerStrategy.run() is given {fn!r}, which is no function")
         with entered(self, ReplicaContext(self)):
-            return fn(*args, **(kwargs or {}))
+            return inside(fn)(*args, **(kwargs or {}))
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
         """The values of the replicas of a worker as one, and, with an axis, what each has along

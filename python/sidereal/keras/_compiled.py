@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .. import nest
+from .._conversion import inside
 from .._dispatch import convert
 from ..ops import array, math
 from . import losses, metrics
@@ -80,7 +81,7 @@ class _Function(losses.Loss):
         self._of_classes = fn is losses.sparse_categorical_crossentropy
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        return self._fn(y_true, y_pred)
+        return inside(self._fn)(y_true, y_pred)
 
 
 def _kind_of_labels(y_true: Any, y_pred: Any) -> str:

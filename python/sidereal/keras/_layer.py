@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import _native, dtypes, errors, nest
+from .._conversion import inside
 from .._dispatch import convert
 from .._native import Output, Tensor
 from .._tensor import Reference
@@ -526,7 +527,7 @@ class Layer(Configured, Restored):
                 self._build_for(first, bound)
             elif self._home is not model:
                 check_home(self.name, self._trained + self._others, model)
-            outputs = self.call(*args, **kwargs)
+            outputs = inside(self.call)(*args, **kwargs)
             _calls.keep_mask(outputs, self.compute_mask(first, mask))
             if _calls.depth == 1:
                 self._output_masks = _calls.mask_of(outputs)

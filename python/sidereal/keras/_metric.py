@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import dtypes
+from .._conversion import inside
 from .._dispatch import convert
 from .._trackable import is_trackable
 from ..ops import array, math
@@ -169,7 +170,7 @@ class MeanMetricWrapper(Mean):
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
-        super().update_state(self._fn(y_true, y_pred), sample_weight)
+        super().update_state(inside(self._fn)(y_true, y_pred), sample_weight)
 
 
 def numbers(value: Any) -> list[float]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import errors, nest
+from .._conversion import converting
 from .._dispatch import apply, convert, state
 from .._graphs import FuncGraph, legal_name
 from .._native import GraphBase, Output, Tensor
@@ -221,7 +222,7 @@ def trial(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             for leaf in nest.flatten((args, kwargs))
         ]
         args, kwargs = nest.pack((args, kwargs), leaves)
-        result = function(*args, **kwargs)
+        result = converting(function)(*args, **kwargs)
         made = [
             None if leaf is None else graph.enter(convert(leaf)) for leaf in nest.flatten(result)
         ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors, nest
+from .._conversion import inside
 from .._native import Tensor
 from ..function import function
 from ..gradients import GradientTape
@@ -233,7 +234,7 @@ class Trainer(Layer):
         x, y, weight = unpack(data)
         with GradientTape() as tape:
             y_pred = self(x, training=True)
-            loss = self.compute_loss(
+            loss = inside(self.compute_loss)(
                 x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
             )
         self._loss_tracker.update_state(loss, sample_weight=_examples(x, y_pred))
@@ -241,16 +242,18 @@ class Trainer(Layer):
         if not variables:
             raise ValueError(f"model '{self.name}' has no weights to train")
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-        return self.compute_metrics(x, y, y_pred, sample_weight=weight)
+        return inside(self.compute_metrics)(x, y, y_pred, sample_weight=weight)
 
     def test_step(self, data: Batch) -> Logs:
         """A step of evaluation."""
         x, y, weight = unpack(data)
         y_pred = self(x, training=False)
         if self._compiled_loss is not None or self.losses:
-            loss = self.compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=weight, training=False)
+            loss = inside(self.compute_loss)(
+                x=x, y=y, y_pred=y_pred, sample_weight=weight, training=False
+            )
             self._loss_tracker.update_state(loss, sample_weight=_examples(x, y_pred))
-        return self.compute_metrics(x, y, y_pred, sample_weight=weight)
+        return inside(self.compute_metrics)(x, y, y_pred, sample_weight=weight)
 
     def predict_step(self, data: Batch) -> Any:
         """The outputs for a batch."""
@@ -272,7 +275,7 @@ class Trainer(Layer):
         prediction those of all."""
 
         def run(batches: Any) -> Any:
-            results = [step(pack(*unpack(batch))) for batch in batches]
+            results = [inside(step)(pack(*unpack(batch))) for batch in batches]
             # What layers added belongs to a graph that is finished.
             self._clear_losses()
             return results if kind == "predict" else results[-1]

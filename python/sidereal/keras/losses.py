@@ -12,6 +12,7 @@ import math as _numbers
 from collections.abc import Callable
 from typing import Any
 
+from .._conversion import inside
 from .._dispatch import convert
 from ..ops import array, math, nn
 from ._configs import Configured, Registry, constructor, own_name, own_parameters, parameter
@@ -80,7 +81,7 @@ class Loss(Configured):
         y_true = numeric(f"loss '{self.name}'", "y_true", y_true)
         if not self._of_classes:
             y_true = math.cast(y_true, y_pred.dtype)
-        losses = floating(self.call(y_true, y_pred))
+        losses = floating(inside(self.call)(y_true, y_pred))
         counted = self._is_counted(y_true, losses)
         weights = None
         if sample_weight is not None:

@@ -21,6 +21,7 @@ from .._bodies import (
     graph_for,
     spec_of,
 )
+from .._conversion import inside
 from .._dispatch import ENGINE, apply, convert, state
 from .._graphs import FuncGraph
 from .._native import Output, Tensor
@@ -59,6 +60,7 @@ def cond(pred: Any, true_fn: Fn, false_fn: Fn, name: str | None = None) -> Any:
     Errors: TypeError when the functions are none, or return different structures.
     """
     _check_callable(true_fn=true_fn, false_fn=false_fn)
+    true_fn, false_fn = inside(true_fn), inside(false_fn)
     graph = graph_for(pred)
     if graph is None or isinstance(pred, bool):
         return true_fn() if bool(flag_of(pred, "pred") if graph is None else pred) else false_fn()
@@ -216,6 +218,7 @@ def while_loop(
     """
     del parallel_iterations, back_prop, swap_memory
     _check_callable(cond=cond, body=body)
+    cond, body = inside(cond), inside(body)
     if not isinstance(loop_vars, (list, tuple)) or not loop_vars:
         raise TypeError("loop_vars must be a list or tuple of at least one value")
     graph = graph_for(loop_vars, maximum_iterations)
@@ -316,6 +319,7 @@ def _fold(
 ) -> Any:
     """The state after the last row and, with `collect`, the states after every row."""
     _check_callable(fn=fn)
+    fn = inside(fn)
     graph = graph_for(elems, initializer)
     if graph is not None:
         with graph.building():
@@ -466,6 +470,7 @@ def map_fn(
     """
     del parallel_iterations, back_prop, swap_memory, infer_shape
     _check_callable(fn=fn)
+    fn = inside(fn)
     wanted = fn_output_signature if fn_output_signature is not None else dtype
     graph = graph_for(elems)
     rows = _rows_of(elems, "map_fn")

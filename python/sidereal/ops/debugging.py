@@ -60,11 +60,12 @@ def Assert(
     """InvalidArgumentError that shows `data` unless all elements of the bool `condition` hold. In a
     function, the check is made whenever it runs; in a graph of sidereal.v1 it is an operation.
     TensorFlow: tf.debugging.Assert."""
-    return _check(condition, "", list(data), summarize, name)
+    return check(condition, "", list(data), summarize, name)
 
 
-def _check(condition: Any, message: str, data: list[Any], summarize: int | None,
-           name: str | None) -> Any:
+def check(condition: Any, message: str, data: list[Any], summarize: int | None = None,
+          name: str | None = None) -> Any:
+    """Assert() with a message."""
     attrs: dict[str, Any] = {"summarize": 3 if summarize is None else int(summarize)}
     if message:
         attrs["message"] = message
@@ -78,7 +79,7 @@ def _comparison(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., Any
     ) -> Any:
         x, y = align(x, y)
         text = message or f"x is not {word} y everywhere; x and y"
-        return _check(call(x, y), text, [x, y], summarize, name)
+        return check(call(x, y), text, [x, y], summarize, name)
 
     function.__doc__ = (
         f"InvalidArgumentError unless x is {word} y, element by element, broadcasting. "
@@ -93,7 +94,7 @@ def _sign(word: str, call: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     ) -> Any:
         x = convert(x)
         text = message or f"x is not {word} everywhere; x"
-        return _check(call(x, convert(0, x.dtype)), text, [x], summarize, name)
+        return check(call(x, convert(0, x.dtype)), text, [x], summarize, name)
 
     function.__doc__ = f"InvalidArgumentError unless all of x is {word}. TensorFlow: tf.debugging."
     return function
@@ -129,7 +130,7 @@ def assert_near(
     allowed = _math.add(_math.multiply(_math.abs(y), rtol), atol)
     near = _math.less_equal(_math.abs(_math.subtract(x, y)), allowed)
     text = message or "x and y are not near each other; x and y"
-    return _check(near, text, [x, y], summarize, name)
+    return check(near, text, [x, y], summarize, name)
 
 
 def print(*inputs: Any, summarize: int = 3, sep: str = " ", name: str | None = None) -> Any:

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from ... import dtypes, errors
+from ..._conversion import inside
 from ..._dispatch import apply, state
 from ..._graphs import graph_of
 from ...function import TensorSpec
@@ -320,7 +321,7 @@ class Lambda(Layer):
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
         known = {"mask": mask, "training": training}
         told = {name: known[name] for name in self._told}
-        return self.function(inputs, **{**self.arguments, **told})
+        return inside(self.function)(inputs, **{**self.arguments, **told})
 
     def _check_saved(self) -> None:
         for what, function in (("function", self.function), ("mask", self.mask)):
