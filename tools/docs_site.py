@@ -29,17 +29,18 @@ LANGUAGES = {
 
 #: Modules with names for users; each is a page.
 PYTHON_MODULES = [
-    "sidereal", "sidereal.config", "sidereal.data", "sidereal.distribute",
-    "sidereal.distribute.cluster_resolver", "sidereal.distribute.coordinator", "sidereal.errors",
-    "sidereal.estimator", "sidereal.feature_column", "sidereal.io", "sidereal.keras",
-    "sidereal.keras.callbacks", "sidereal.keras.constraints", "sidereal.keras.initializers",
-    "sidereal.keras.layers", "sidereal.keras.losses", "sidereal.keras.metrics",
-    "sidereal.keras.models", "sidereal.keras.optimizers", "sidereal.keras.regularizers",
-    "sidereal.keras.saving", "sidereal.keras.utils", "sidereal.lookup", "sidereal.models",
-    "sidereal.nest", "sidereal.onnx", "sidereal.ops.debugging", "sidereal.ops.embedding",
-    "sidereal.ops.linalg", "sidereal.ops.math", "sidereal.ops.nn", "sidereal.ops.random",
-    "sidereal.ops.sparse", "sidereal.ops.strings", "sidereal.optimizers", "sidereal.profiler",
-    "sidereal.queue", "sidereal.saved_model", "sidereal.summary", "sidereal.train", "sidereal.v1",
+    "sidereal", "sidereal.autograph", "sidereal.autograph.experimental", "sidereal.config",
+    "sidereal.data", "sidereal.distribute", "sidereal.distribute.cluster_resolver",
+    "sidereal.distribute.coordinator", "sidereal.errors", "sidereal.estimator",
+    "sidereal.feature_column", "sidereal.io", "sidereal.keras", "sidereal.keras.callbacks",
+    "sidereal.keras.constraints", "sidereal.keras.initializers", "sidereal.keras.layers",
+    "sidereal.keras.losses", "sidereal.keras.metrics", "sidereal.keras.models",
+    "sidereal.keras.optimizers", "sidereal.keras.regularizers", "sidereal.keras.saving",
+    "sidereal.keras.utils", "sidereal.lookup", "sidereal.models", "sidereal.nest", "sidereal.onnx",
+    "sidereal.ops.debugging", "sidereal.ops.embedding", "sidereal.ops.linalg", "sidereal.ops.math",
+    "sidereal.ops.nn", "sidereal.ops.random", "sidereal.ops.sparse", "sidereal.ops.strings",
+    "sidereal.optimizers", "sidereal.profiler", "sidereal.queue", "sidereal.saved_model",
+    "sidereal.summary", "sidereal.train", "sidereal.v1",
 ]  # fmt: skip
 
 
