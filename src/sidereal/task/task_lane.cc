@@ -119,16 +119,12 @@ void TaskLane::depose(const Status& why) {
     for (const auto& step : steps_in_order()) {
       if (step->running()) finish(step, why, false);
     }
-    refuse_held(why, [](const HeldAnswer&) { return true; });
+    held_.refuse_all(why);
   });
 }
 
 void TaskLane::answer_held() {
-  post_urgent([this] {
-    for (const std::shared_ptr<HeldAnswer>& held : std::deque(held_)) {
-      if (held->is_acknowledged && may_answer()) leave(held);
-    }
-  });
+  post_urgent([this] { held_.look_again(); });
 }
 
 void TaskLane::stop() {
@@ -274,7 +270,7 @@ void TaskLane::on_lane_stop() {
     if (step->running()) finish(step, status, false);
     step->refuse_receive_requests(status);
   }
-  refuse_held(status, [](const HeldAnswer&) { return true; });
+  held_.refuse_all(status);
   async_pushes_->drop();
   ahead_->throw_all_away();
   changes_.stop(status);
@@ -305,8 +301,8 @@ void TaskLane::close_session(uint64_t id, std::vector<std::shared_ptr<LoadedProg
       if (step->session != id || !step->running()) continue;
       finish(step, base::cancelled("the session was closed"), true);
     }
-    refuse_held(base::cancelled("the session was closed"),
-                [id](const HeldAnswer& held) { return held.session == id; });
+    held_.refuse(base::cancelled("the session was closed"),
+                 [id](const HeldAnswers::Answer& held) { return held.session == id; });
     ahead_->forget(id);
     if (ended != nullptr) {
       ended->manager.clear();
@@ -480,8 +476,8 @@ void TaskLane::cancel(uint64_t step) {
   raise(step);
   post([this, step] {
     cancel_waiting(step);
-    refuse_held(base::cancelled("the step was cancelled"),
-                [step](const HeldAnswer& held) { return held.step == step; });
+    held_.refuse(base::cancelled("the step was cancelled"),
+                 [step](const HeldAnswers::Answer& held) { return held.step == step; });
     const auto found = steps_.find(step);
     if (found == steps_.end()) return;
     const base::RefPtr<StepState> state = found->second;
@@ -871,12 +867,16 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended,
   const bool waits = status.ok() && !state->changed_on.empty() &&
                      changes_.has_standby(*program->loaded->container);
   if (waits || (status.ok() && !may_answer())) {
-    const std::shared_ptr<HeldAnswer> held = hold({.session = state->session,
-                                                   .step = state->number(),
-                                                   .result = std::move(result),
-                                                   .done = std::move(finished.done),
-                                                   .is_acknowledged = !waits});
-    if (waits) answer_when_acknowledged(*program, state->changed_on, held);
+    const std::shared_ptr<HeldAnswers::Answer> held = held_.hold({.session = state->session,
+                                                                  .step = state->number(),
+                                                                  .result = std::move(result),
+                                                                  .done = std::move(finished.done),
+                                                                  .is_acknowledged = !waits});
+    if (waits) {
+      // What the step has changed is not lost once it is answered: standbys must have it first.
+      changes_.when_acknowledged(*program->loaded->container, state->changed_on,
+                                 [this, held] { held_.acknowledged(held); });
+    }
     return release_ended();
   }
   finished.done(result);
@@ -887,40 +887,9 @@ void TaskLane::finish(const base::RefPtr<StepState>& state, const Status& ended,
   release_ended();
 }
 
-/// An answer says that what the step has changed is not lost: standbys must have it first.
-void TaskLane::answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
-                                        const std::shared_ptr<HeldAnswer>& held) {
-  changes_.when_acknowledged(*program.loaded->container, changed, [this, held] {
-    held->is_acknowledged = true;
-    if (may_answer()) leave(held);
-  });
-}
-
 /// Whether this start of the task counts, as far as anybody has to say so.
 bool TaskLane::may_answer() {
   return !programs_->may_have_to_wait() || programs_->may_answer(lane_->now());
-}
-
-std::shared_ptr<TaskLane::HeldAnswer> TaskLane::hold(HeldAnswer answer) {
-  return held_.emplace_back(std::make_shared<HeldAnswer>(std::move(answer)));
-}
-
-void TaskLane::leave(const std::shared_ptr<HeldAnswer>& held) {
-  if (std::exchange(held->has_left, true)) return;
-  while (!held_.empty() && held_.front()->has_left) held_.pop_front();
-  held->done(held->result);
-}
-
-/// Whether a standby has what they say is not known.
-void TaskLane::refuse_held(const Status& why, absl::FunctionRef<bool(const HeldAnswer&)> which) {
-  for (const std::shared_ptr<HeldAnswer>& held : std::deque(held_)) {
-    if (!which(*held)) continue;
-    if (std::exchange(held->has_left, true)) continue;
-    held->result.fetches.clear();
-    held->result.status = why;
-    held->done(held->result);
-  }
-  while (!held_.empty() && held_.front()->has_left) held_.pop_front();
 }
 
 /// Of this lane, if anything was pushed to it since the step began; of others, if these did

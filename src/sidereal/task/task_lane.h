@@ -1,7 +1,6 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "sidereal/base/ring_queue.h"
 #include "sidereal/exec/executor.h"
 #include "sidereal/exec/workers.h"
@@ -20,6 +18,7 @@
 #include "sidereal/metrics/counter.h"
 #include "sidereal/metrics/figures.h"
 #include "sidereal/task/change_logs.h"
+#include "sidereal/task/held_answers.h"
 #include "sidereal/task/idle_list.h"
 #include "sidereal/task/recent_ids.h"
 #include "sidereal/task/step_state.h"
@@ -142,21 +141,7 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   void give_back_later();
   void give_back_unused();
   void finish(const base::RefPtr<StepState>& state, const Status& status, bool derived);
-  /// The answer of a step that is known and does not leave yet.
-  struct HeldAnswer {
-    uint64_t session = 0;
-    uint64_t step = 0;
-    ProgramResult result;
-    Done done;
-    bool is_acknowledged = false;  ///< Standbys that it waits for have what it says.
-    bool has_left = false;
-  };
   [[nodiscard]] bool may_answer();
-  std::shared_ptr<HeldAnswer> hold(HeldAnswer answer);
-  void leave(const std::shared_ptr<HeldAnswer>& held);
-  void answer_when_acknowledged(const SessionProgram& program, std::span<const int> changed,
-                                const std::shared_ptr<HeldAnswer>& held);
-  void refuse_held(const Status& why, absl::FunctionRef<bool(const HeldAnswer&)> which);
   void say_pushed(const StepState& state, Pushed* pushed) const;
   void release_ended();
 
@@ -215,8 +200,8 @@ class TaskLane final : public Peers::Requester, private lane::Driver, private la
   WaitingCalls waiting_;
   std::vector<tensor::Tensor> spare_fetches_;  // Memory for the next result's.
   LaneChanges changes_{this, options_.standby_timeout_ns, options_.min_insync_replicas};
-  std::deque<std::shared_ptr<HeldAnswer>> held_;  // Some of which may have left.
-  Status deposed_;                                // Of depose(); ok: it was not.
+  HeldAnswers held_{[this] { return may_answer(); }};
+  Status deposed_;  // Of depose(); ok: it was not.
   // What steps use is given back when none has used it for a while.
   bool is_going_to_give_back_ = false;
   uint64_t trims_ = 0;                   // So far.
