@@ -74,7 +74,7 @@ class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
  protected:
   std::unique_ptr<service::Session> session(const std::vector<int>& tasks) {
     service::SessionOptions options = patient();
-    options.state_group = kGroup;
+    options.state_group = group_;
     options.pull_prefetch_ms = 0;
     auto made = service::Session::create(cluster_.target(0), PartsModel(tasks).graph(), options);
     EXPECT_TRUE(made.ok()) << made.status();
@@ -97,7 +97,7 @@ class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
     auto credentials = security::Credentials::create(cluster_.options().security);
     EXPECT_TRUE(credentials.ok()) << credentials.status();
     auto move = VariableMove::begin(
-        address_of(2), kGroup, {{.from = address_of(1), .names = nodes("", parts)}}, *credentials);
+        address_of(2), group_, {{.from = address_of(1), .names = nodes("", parts)}}, *credentials);
     EXPECT_TRUE(move.ok()) << move.status();
     return move.ok() ? *std::move(move) : nullptr;
   }
@@ -135,6 +135,7 @@ class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
     return figure(task, "sidereal_task_resources");
   }
 
+  std::string group_ = kGroup;
   // The master, and two that have variables.
   TestCluster cluster_{3, GetParam()};
 };
@@ -183,6 +184,29 @@ TEST_P(VariableMoves, lose_nothing_that_is_added_meanwhile) {
   if (cluster::is_pull_push(GetParam().protocol)) {
     EXPECT_EQ(figure(2, "sidereal_task_handed_over_total"), 0);
   }
+}
+
+TEST_P(VariableMoves, are_of_what_all_sessions_share) {
+  group_ = "";
+  const std::vector<int> all = {0, 1, 2, 3};
+  const auto before = session({1, 1, 1, 1});
+  ASSERT_NE(before, nullptr);
+  run(before.get(), nodes("/init", all));
+  EXPECT_EQ(wait_until_current(begin({0}).get()), Status()) << "one that is given up";
+  const auto move = begin({1, 3});
+  ASSERT_NE(move, nullptr);
+  EXPECT_EQ(wait_until_current(move.get()), Status());
+  run(before.get(), nodes("/add", all));
+  const auto after = session({1, 2, 1, 2});
+  ASSERT_NE(after, nullptr);
+  const Status taken = move->take(kPatience);
+  ASSERT_TRUE(taken.ok()) << taken;
+  const Status committed = move->commit();
+  ASSERT_TRUE(committed.ok()) << committed;
+  run(before.get(), nodes("/destroy", {1, 3}));
+  for (const int k : all) EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + 1)));
+  EXPECT_EQ(resources(1), 2);
+  EXPECT_EQ(resources(2), 2);
 }
 
 TEST_P(VariableMoves, are_found_by_the_sessions_that_there_are) {
