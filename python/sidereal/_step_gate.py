@@ -1,4 +1,4 @@
-"""Steps of the coordinator itself, which wait while variables are handed over."""
+"""Holds up steps of this process while variables are handed over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .. import errors
+from . import errors
 
 #: How often it is looked whether it still makes sense to wait.
 _LOOK_S = 0.05
@@ -19,24 +19,34 @@ class _Depth(threading.local):
     value = 0
 
 
-class StepGate:
-    """Lets steps pass, of any thread, or one who wants that none runs."""
+def _go_on() -> None:
+    """Has nothing against waiting."""
 
-    def __init__(self) -> None:
+
+class StepGate:
+    """Lets steps pass, of any thread, or one who wants that none runs. `what`: what they are, for
+    errors."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._changed = threading.Condition()
         self._running = 0
         self._is_closed = False
         self._depth = _Depth()
 
     @contextmanager
-    def passing(self) -> Iterator[None]:
+    def passing(self, check: Callable[[], object] = _go_on) -> Iterator[None]:
         """A step runs in the context; it begins when the gate is open. Who closes it opens it
-        again in time."""
+        again in time. `check` is called before it begins, and now and then while it waits, and may
+        raise; what it waits for itself it waits for within the step."""
         if self._depth.value == 0:
-            with self._changed:
-                while self._is_closed:
-                    self._changed.wait()
-                self._running += 1
+            while True:
+                with self._changed:
+                    if not self._is_closed:
+                        self._running += 1
+                        break
+                    self._changed.wait(_LOOK_S)
+                check()
         self._depth.value += 1
         try:
             yield
@@ -70,6 +80,5 @@ class StepGate:
             check()
             if time.monotonic() >= until:
                 raise errors.DeadlineExceededError(
-                    f"{self._running} steps of the coordinator itself have not ended within "
-                    f"{limit_s:g} s"
+                    f"{self._running} {self._what} have not ended within {limit_s:g} s"
                 )

@@ -99,3 +99,13 @@ class DeviceSpec:
     def __repr__(self) -> str:
         fields = [(name, getattr(self, name)) for name in _FIELDS]
         return f"DeviceSpec({', '.join(f'{n}={v!r}' for n, v in fields if v is not None)})"
+
+
+def ps_name(task: int) -> str:
+    """The full name of a parameter server, as tasks say it."""
+    return f"/job:ps/replica:0/task:{task}"
+
+
+def ps_device(task: int) -> str:
+    """The full name of its device."""
+    return f"{ps_name(task)}/device:CPU:0"

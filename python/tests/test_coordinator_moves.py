@@ -19,6 +19,7 @@ from sidereal.distribute import ParameterServerStrategy, _moves
 from sidereal.distribute.coordinator import ClusterCoordinator
 from sidereal.distribute.experimental.partitioners import FixedShardsPartitioner
 from sidereal.launch import PROTOCOLS
+from sidereal.v1 import moving
 
 pytestmark = pytest.mark.usefixtures("time_to_answer")
 
@@ -321,7 +322,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert counting.coordinator.metrics()["moves"] == 0
     assert "evenly" in servers.well("rebalance")
 
-    monkeypatch.setattr(_moves, "_HOLD_S", 0.3)
+    monkeypatch.setattr(_moves, "HOLD_S", 0.3)
     with strategy.scope():
         flag = sr.Variable(0.0)
 
@@ -359,7 +360,7 @@ def test_a_strategy_scales_by_itself(made: list[Tasks], monkeypatch: pytest.Monk
             pass
 
     monkeypatch.setattr(_native, "Autoscale", Rules)
-    monkeypatch.setattr(_moves, "_AUTOSCALE_LOOK_S", 0.3)
+    monkeypatch.setattr(moving, "_AUTOSCALE_LOOK_S", 0.3)
     servers = servers_of(made)
     strategy = servers.strategy(
         variable_partitioner=FixedShardsPartitioner(6), start_ps=1, autoscale="1-3"

@@ -13,8 +13,9 @@ from .._lost import RestoredTask, size_of
 from .._pushes import UnsavedPushes
 from ..checkpoint import parts_elsewhere
 from ..checkpoint_manager import CheckpointManager
+from ..device_spec import ps_name
 from . import _cluster_checkpoint
-from ._resolver import Life, ps_name
+from ._resolver import Life
 
 if TYPE_CHECKING:
     from .parameter_server_strategy import ParameterServerStrategy

@@ -77,8 +77,3 @@ class ClusterResolver(ABC):
 #: Of a parameter server: its incarnation, and the state of sessions there; in another life it has
 #: lost their variables.
 Life = tuple[int, int]
-
-
-def ps_name(task: int) -> str:
-    """The full name of a parameter server, as tasks say it."""
-    return f"/job:ps/replica:0/task:{task}"

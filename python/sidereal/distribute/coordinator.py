@@ -29,10 +29,11 @@ from ..errors import ClosureInputError, PSUnavailableError
 from ..function import ConcreteFunction, Function, checked_compute_dtype
 from ..security import SecurityOptions
 from ..server import session_options
+from ..v1 import moving
 from ..variable import variable_creator_scope
-from . import _moves, _recovery
+from . import _recovery
 from ._copies import Copies, OfWorkers
-from ._moves import Mover
+from ._moves import StrategyMover
 from ._per_worker import (
     MS,
     PerWorkerDataset,
@@ -195,7 +196,7 @@ class ClusterCoordinator:
                 "step_ps": strategy._ps[0],
             },
         )
-        self._mover = Mover(strategy, self._native, self._ended, self._recovery)
+        self._mover = StrategyMover(strategy, self._native, self._ended, self._recovery)
         #: Neither: optimizers in functions update variables.
         self._steps: Steps | None = None
         self._copies: Copies | None = None
@@ -214,7 +215,7 @@ class ClusterCoordinator:
         """What threads do beside the program, until nobody has the coordinator, or the program
         ends."""
         looks: dict[str, tuple[Callable[[ClusterCoordinator], None], float]] = {
-            "moves": (_move, _moves.LOOK_S)
+            "moves": (_move, moving.LOOK_S)
         }
         if self._recovery is not None:
             looks["recovery"] = (_restore, _recovery.LOOK_S)

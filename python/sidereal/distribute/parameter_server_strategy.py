@@ -18,17 +18,18 @@ from .. import _native, errors, v1
 from .._conversion import inside
 from .._dispatch import state
 from .._native import Output, Tensor
+from .._step_gate import StepGate
+from ..device_spec import ps_device, ps_name
 from ..dtypes import as_dtype
 from ..function import TensorSpec
 from ..variable import creating, initial_tensor, variable_creator_scope
 from . import _cluster_checkpoint
 from ._cluster_graph import ClusterGraph
 from ._cluster_variable import ClusterVariable, may_run_anywhere
-from ._gate import StepGate
 from ._partition import ShardInfo, rows_of_shards, spec_of, takes_shards
 from ._per_worker_variable import PerWorkerVariable
 from ._plan import Call, ClusterFunction, Plan, Plans
-from ._resolver import ClusterResolver, Life, ps_name
+from ._resolver import ClusterResolver, Life
 from ._strategy import InputContext, ReplicaContext, Strategy, StrategyExtended, entered
 from .cluster_resolver import TFConfigClusterResolver
 from .sharded_variable import ShardedVariable
@@ -203,7 +204,7 @@ class ParameterServerStrategy(Strategy):
         #: Variables that are elsewhere than their graph says, by device.
         self._moved: dict[str, str] = {}
         #: Holds up steps of this process while variables are handed over.
-        self._gate = StepGate()
+        self._gate = StepGate("steps of the coordinator itself")
         self._workers = spec.task_indices("worker")
         self._extended: ParameterServerStrategyExtended = ParameterServerStrategyExtended(self)
         self._partitioner = variable_partitioner
@@ -297,7 +298,7 @@ class ParameterServerStrategy(Strategy):
         self._lives = self._met_in(self._session)
 
     def _ps_device(self, task: int) -> str:
-        return f"{ps_name(task)}/device:CPU:0"
+        return ps_device(task)
 
     def _node_on(self, task: int) -> int:
         with self._graph.device(self._ps_device(task)):
