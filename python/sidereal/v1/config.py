@@ -109,6 +109,8 @@ class ConfigProto:
     #: Where variables are that have moved, by device, and tasks in the places of others. Of
     #: sessions of a strategy, which says it.
     _overrides: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    #: Where variables are that move, as a session_moves.Places knows it. Of monitored sessions.
+    _places: Any = None
     #: What makes of a graph that which servers run. Of sessions with copies of variables.
     _redirected: Callable[[GraphBase], GraphBase] | None = None
 

@@ -75,6 +75,8 @@ class Graph(_Graph):
 
     #: Held by who adds nodes, where several threads do.
     changing: Any = None
+    #: Whether variables go to other parameter servers while sessions run it.
+    movable = False
 
     def __init__(self) -> None:
         native = _native.Graph(ENGINE)

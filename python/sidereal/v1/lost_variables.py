@@ -15,7 +15,8 @@ from .._lost import RestoredTask, size_of
 from .._pushes import UnsavedPushes
 from ..device_spec import DeviceSpec
 from .graph import Graph, get_default_graph, group, placeholder
-from .saveable import by_task, restore_objects, saved_of
+from .movable import name_of
+from .saveable import Entry, by_group, by_task, restore_objects, saved_of
 from .saver import Saver
 from .session import BaseSession
 from .training import get_global_step
@@ -30,7 +31,7 @@ class _Task:
     variables: list[Variable]
     #: Whether each of them has a value.
     has_value: list[Any]
-    restore: Any
+    restore: list[Any]
 
 
 class LostVariables:
@@ -56,7 +57,13 @@ class LostVariables:
         with graph.init_scope(), graph.device(None), graph.building():
             with graph.name_scope("lost_variables"):
                 self._prefix = placeholder("string", [], "prefix")
-                self._tasks = list(self._tasks_of(graph))
+                #: As the graph says; several of one task where variables may move.
+                self._placed = list(self._tasks_of(graph))
+                self._restore_objects = {
+                    task: restore_objects(graph, self._prefix, objects)
+                    for task, objects in by_task(self._objects, lambda each: each.device).items()
+                }
+        self._tasks = self._placed
         self._unsaved: UnsavedPushes | None = None
         jobs = [_job_of(task.name) for task in self._tasks]
         if target and any(jobs):
@@ -68,24 +75,42 @@ class LostVariables:
             self._unsaved.close()
 
     def _tasks_of(self, graph: Graph) -> Iterator[_Task]:
-        objects = by_task(self._objects, lambda each: each.device)
-        for task, entries in by_task(self._entries, lambda each: each.variable.device).items():
-            restored = []
-            if task in objects:
-                restored += restore_objects(graph, self._prefix, objects[task])
-            names = {
-                "names": [entry.name for entry in entries],
-                "slices": [entry.slices for entry in entries],
-            }
-            handles = [entry.variable.handle for entry in entries]
-            with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
-                restored.append(
-                    graph.add("RestoreVariables", [self._prefix, *handles], names,
-                              "RestoreVariables")
-                )  # fmt: skip
-            variables = [entry.variable for entry in entries]
-            has_value = [is_variable_initialized(variable) for variable in variables]
-            yield _Task(task, variables, has_value, group(*restored, name="restore"))
+        for task, all_ in by_task(self._entries, lambda each: each.variable.device).items():
+            for entries in by_group(all_, graph) if graph.movable else [all_]:
+                yield self._of(graph, task, entries)
+
+    def _of(self, graph: Graph, task: str, entries: Sequence[Entry]) -> _Task:
+        """Variables that the graph has on a task."""
+        names = {
+            "names": [entry.name for entry in entries],
+            "slices": [entry.slices for entry in entries],
+        }
+        handles = [entry.variable.handle for entry in entries]
+        with graph.colocate_with(entries[0].variable.op, ignore_existing=True):
+            restored = graph.add(
+                "RestoreVariables", [self._prefix, *handles], names, "RestoreVariables"
+            )
+        variables = [entry.variable for entry in entries]
+        has_value = [is_variable_initialized(variable) for variable in variables]
+        return _Task(task, variables, has_value, [group(restored, name="restore")])
+
+    def _now(self, session: BaseSession) -> list[_Task]:
+        """What tasks hold where variables are now."""
+        places = session._config._places
+        found: dict[str, _Task] = {}
+        objects = self._restore_objects
+        for task in self._placed:
+            name = task.name
+            if places is not None:
+                device = places.device_of(name_of(task.variables[0].handle), name)
+                name = DeviceSpec.from_string(device).replace(
+                    replica=None, device_type=None, device_index=None
+                ).to_string()  # fmt: skip
+            held = found.setdefault(name, _Task(name, [], [], list(objects.get(name, []))))
+            held.variables.extend(task.variables)
+            held.has_value.extend(task.has_value)
+            held.restore.extend(task.restore)
+        return list(found.values())
 
     def restore(
         self, session: BaseSession, checkpoint: str | os.PathLike[str], *,
@@ -101,6 +126,7 @@ class LostVariables:
         UnavailableError when the task is lost again: make another session, and call it again; those
         of Saver.restore().
         """
+        self._tasks = self._now(session)
         found = session.run([task.has_value for task in self._tasks])
         lost = [task for task, has in zip(self._tasks, found) if not all(has)]
         back = [] if self._unsaved is None else self._taken(lost)

@@ -29,6 +29,7 @@ from .graph import GraphKeys, get_collection, get_default_graph
 from .scaffold import Scaffold
 from .session import Session
 from .session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from .session_moves import movable_of
 from .session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
 
 _log = logging.getLogger("sidereal")
@@ -349,10 +350,14 @@ class _MonitoredSession:
             session_creator or ChiefSessionCreator(), self._hooks, stop_grace_period_secs
         )
         self._inner: _RecoverableSession | _CoordinatedSession | None
-        if should_recover:
-            self._inner = _RecoverableSession(self._creator)
-        else:
-            self._inner = self._creator.create_session()
+        try:
+            if should_recover:
+                self._inner = _RecoverableSession(self._creator)
+            else:
+                self._inner = self._creator.create_session()
+        except BaseException:
+            self._creator.end()
+            raise
 
     @property
     def graph(self) -> Any:
@@ -501,6 +506,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     on_ps_loss: str = "restore_all",
     consistency: str = "async",
     worker: str | None = None,
+    movable: bool = False,
 ) -> MonitoredSession:
     """A MonitoredSession for training (tf.compat.v1.train.MonitoredTrainingSession). The chief
     gives variables values and saves them; the others wait for it.
@@ -526,10 +532,17 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
         servers; see GeoHook. All workers say the same.
     worker: with "bounded(s)" the name of this one, which no other has; `master`, its own server, if
         absent.
+    movable: variables on parameter servers go to others while it trains, as `sidereal scale`,
+        `drain` and `rebalance` say. All workers say the same. ValueError for a training that
+        cannot, with what to do.
     """
     hooks = [*hooks_of(consistency, worker or master or "worker"), *(hooks or [])]
     geo, config = geo_of(consistency, master, is_chief, config)
-    first = [] if geo is None else [geo]
+    first: list[SessionRunHook] = [] if geo is None else [geo]
+    if movable:
+        name = worker or master or "worker"
+        config, moves = movable_of(master, is_chief, name, config, max_wait_secs)
+        first.append(moves)
     summaries = _steps_and_secs(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or Scaffold()

@@ -179,6 +179,16 @@ class Mover:
         """Variables that are made in the context are on servers that it is on before and after."""
         return contextlib.nullcontext()
 
+    def _without_values(self, moves: Sequence[Move]) -> set[str]:
+        """Those of the variables that there is nothing to be copied of."""
+        return set()
+
+    def _make_room(self, moves: Sequence[Move]) -> None:
+        """Nothing is where variables will go, before they are copied."""
+
+    def _gather(self, check: Callable[[], object]) -> None:
+        """Those whose steps are to be held up know that it is soon. `check` as of _held()."""
+
     def _held(self, check: Callable[[], object]) -> AbstractContextManager[object]:
         """Nothing uses variables in the context. `check` is called now and then, and may raise."""
         raise NotImplementedError
@@ -374,16 +384,19 @@ class Mover:
             if copies is not None:
                 copies.progress()
 
+        without = self._without_values(moves)
         routes = [
             (variable.name, move.from_task, move.to_task)
-            for move in moves for variable in move.group.variables
+            for move in moves for variable in move.group.variables if variable.name not in without
         ]  # fmt: skip
         try:
             if routes:
+                self._make_room(moves)
                 copies = _native.VariableMoves.begin(
                     self._cluster(), self._state_group(), routes, self._security
                 )
                 self._wait_for(copies, lease, check, size)
+            self._gather(check)
             begin = time.monotonic()
             with self._held(check):
                 self._check_groups(moves, used)
@@ -392,10 +405,10 @@ class Mover:
                     if copies is not None:
                         copies.take(_TAKE_S)
                         copies.commit()
+                    self._settle(moves, used)
                 except BaseException:
                     self._place_back()
                     raise
-                self._settle(moves, used)
             return time.monotonic() - begin
         finally:
             if copies is not None:
@@ -431,13 +444,17 @@ class Mover:
 
     def _destroy(self, task: int, variables: Sequence[HeldVariable]) -> None:
         """Has a server forget variables, where they are there."""
+        self._run_at(task, "DestroyResource", variables)
+
+    def _run_at(self, task: int, op: str, variables: Sequence[HeldVariable]) -> Any:
+        """Runs an op of a handle for each of them, on a server."""
         graph = Graph()
         with graph.as_default(), graph.device(ps_device(task)):
             handles = [graph.add("Variable", (), each.attrs(), None) for each in variables]
-            nodes = [apply("DestroyResource", (handle,)) for handle in handles]
+            nodes = [apply(op, (handle,)) for handle in handles]
         config = self._config_at(task, int(_ANSWER_S * 1000))
         with Session(self._target(task), graph, config) as session:
-            session.run(nodes)
+            return session.run(nodes)
 
 
 @contextmanager

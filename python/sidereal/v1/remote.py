@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import _native, _run_metadata, errors
@@ -31,11 +33,16 @@ class RemoteRunner:
     def __init__(self, target: str, graph: Graph, config: ConfigProto) -> None:
         self._target = target
         self._graph = graph
-        self._config = config
+        #: Of sessions whose variables move; each has options of its own then.
+        self._places = config._places
+        self._config = config if self._places is None else copy.copy(config)
         self._session: _native.RemoteSession | None = None
         self._version = 0
         self._closed = False
+        self._broken: errors.Error | None = None
         self._lock = threading.Lock()
+        if self._places is not None:
+            self._places.attach(self)
 
     def _connected(self) -> _native.RemoteSession:
         graph, config = self._graph, self._config
@@ -44,6 +51,8 @@ class RemoteRunner:
             if self._session is None:
                 # Others may add to it while this waits for tasks: it comes when nobody does.
                 first = _native.Graph(ENGINE) if graph.changing else graph.native
+                if self._places is not None:
+                    config._overrides = self._places.overrides
                 self._version = len(first)
                 self._session = _native.RemoteSession.create(
                     self._target, self._defined(first), session_options(config), _security(config)
@@ -70,13 +79,25 @@ class RemoteRunner:
         graph = self._graph
         with graph.changing or contextlib.nullcontext(), self._lock:
             self._config._overrides = overrides
-            if self._session is not None:
+            if self._session is not None and not self._closed:
                 self._session.place(self._defined(graph.native), overrides)
                 self._version = graph.version
+
+    def end_with(self, error: errors.Error) -> None:
+        """Whatever is to run from now on ends with an error."""
+        self._broken = error
+
+    def _passing(self, values: list[Output], targets: list[int]) -> AbstractContextManager[None]:
+        """The context of a run: its variables stay where they are."""
+        if self._places is None:
+            return contextlib.nullcontext()
+        return self._places.passing(values, targets)
 
     def _check_open(self) -> None:
         if self._closed:
             raise errors.CancelledError("Session::Close was called")
+        if self._broken is not None:
+            raise self._broken
 
     def run(
         self,
@@ -89,16 +110,17 @@ class RemoteRunner:
     ) -> list[Tensor]:
         """See Runner.run()."""
         traced = _run_metadata.is_traced(options)
-        outputs, trace = self._connected().run(
-            ENGINE,
-            [place.name for place in places],
-            tensors,
-            [value.name for value in values],
-            [self._graph.native.node_name(target) for target in targets],
-            options.timeout_in_ms if options else 0,
-            traced,
-            options is not None and options.waits_for_pushes,
-        )
+        with self._passing(values, targets):
+            outputs, trace = self._connected().run(
+                ENGINE,
+                [place.name for place in places],
+                tensors,
+                [value.name for value in values],
+                [self._graph.native.node_name(target) for target in targets],
+                options.timeout_in_ms if options else 0,
+                traced,
+                options is not None and options.waits_for_pushes,
+            )
         if traced and run_metadata is not None:
             _run_metadata.fill(run_metadata, trace)
         return outputs
@@ -119,8 +141,9 @@ class RemoteRunner:
             "constants": [place.name for place in loop.places],
             "kept_columns": loop.kept_columns,
         }
-        session = self._connected()
-        return _native.run_loop(session, ENGINE, options, loop.tensors, on_progress, on_values)
+        with self._passing(loop.values, loop.targets):
+            session = self._connected()
+            return _native.run_loop(session, ENGINE, options, loop.tensors, on_progress, on_values)
 
     def list_devices(self) -> list[tuple[str, str, int, int, int]]:
         """See Runner.list_devices()."""

@@ -12,6 +12,7 @@ from .._resources import component_attrs
 from ..device_spec import DeviceSpec
 from ..lookup import experimental as _lookup
 from .graph import Graph, GraphKeys, get_default_graph
+from .movable import together
 from .partitioned import PartitionedVariable
 from .variables import Variable, global_variables
 
@@ -201,6 +202,15 @@ def by_task(
     return groups
 
 
+def by_group(entries: Sequence[Entry], graph: Graph) -> list[list[Entry]]:
+    """Variables that are always on one task: what one node saves where they may move."""
+    roots = together(graph)
+    groups: dict[int, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(roots[entry.variable.handle.node], []).append(entry)
+    return list(groups.values())
+
+
 # --- Nodes.
 
 
@@ -231,6 +241,6 @@ def restore_objects(graph: Graph, prefix: Any, objects: Sequence[SaveableObject]
 
 
 __all__ = [
-    "Entry", "SaveSpec", "SaveableObject", "by_task", "make_saveable_from_iterator",
+    "Entry", "SaveSpec", "SaveableObject", "by_group", "by_task", "make_saveable_from_iterator",
     "restore_objects", "save_objects", "saved_of",
 ]  # fmt: skip

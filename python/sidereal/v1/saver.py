@@ -32,6 +32,7 @@ from .operation import Operation
 from .saveable import (
     Entry,
     SaveableObject,
+    by_group,
     by_task,
     restore_objects,
     save_objects,
@@ -76,6 +77,8 @@ class Saver:
     defer_build: build() adds the nodes, when the last variable has been made.
     pad_step_number: steps in names have eight digits, so that names sort.
     incremental_save_restore: incremental_save() writes what has changed since the last save.
+    movable: variables may go to other parameter servers: each is a file of its own, with what was
+        made beside it. One that a session with movable=True makes, or builds, is so in any case.
     """
 
     def __init__(
@@ -96,6 +99,8 @@ class Saver:
         save_relative_paths: bool = False,
         filename: str | None = None,
         incremental_save_restore: bool = False,
+        *,
+        movable: bool = False,
     ) -> None:
         for what, given in (("saver_def", saver_def), ("builder", builder)):
             if given is not None:
@@ -124,6 +129,7 @@ class Saver:
         self._nodes: _Nodes | None = None
         self._reshaped: list[Entry] = []
         self._is_incremental = incremental_save_restore
+        self._movable = movable
         #: What the next increment stands on; None: there was no save, or the last one failed.
         self._base: str | None = None
         #: Whether there is something of which a save that steps go on beside is no one instant.
@@ -189,7 +195,10 @@ class Saver:
     def _add_nodes(
         self, graph: Graph, entries: Sequence[Entry], objects: Sequence[SaveableObject]
     ) -> _Nodes:
-        groups = list(by_task(entries, lambda entry: entry.variable.device).values())
+        if self._movable or graph.movable:
+            groups = by_group(entries, graph)
+        else:
+            groups = list(by_task(entries, lambda entry: entry.variable.device).values())
         others = list(by_task(objects, lambda each: each.device).values())
         tracks = {"tracks_changes": True} if self._is_incremental else {}
         with graph.init_scope(), graph.device(None), graph.building():

@@ -77,12 +77,20 @@ class ChiefSessionCreator(SessionCreator):
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold)
+        places = None if self._config is None else self._config._places
+        if places is None:
+            return self._created(scaffold, self._session_manager)
+        with places.making:
+            places.join(get_default_graph(), self.max_wait_secs)
+            return self._created(scaffold, self._session_manager)
+
+    def _created(self, scaffold: Scaffold, manager: SessionManager) -> Session:
         if self._has_begun and self._lost is not None:
-            return self._session_manager.prepare_session(
+            return manager.prepare_session(
                 self._master, config=self._config, init_fn=self._restore_lost
             )
         init_fn = scaffold.init_fn
-        session = self._session_manager.prepare_session(
+        session = manager.prepare_session(
             self._master,
             init_op=scaffold.init_op,
             saver=scaffold.saver,
@@ -97,6 +105,7 @@ class ChiefSessionCreator(SessionCreator):
         return session
 
     def _end(self) -> None:
+        _leave(self._config)
         if self._lost is not None:
             self._lost._close()
 
@@ -133,11 +142,22 @@ class WorkerSessionCreator(SessionCreator):
         scaffold = self._scaffold.finalize()
         if self._session_manager is None:
             self._session_manager = _manager_for(scaffold, self._recovery_wait_secs)
+        if self._config is not None and self._config._places is not None:
+            self._config._places.join(get_default_graph(), self.max_wait_secs)
         session = self._session_manager.wait_for_session(
             self._master, config=self._config, max_wait_secs=self.max_wait_secs
         )
         self._config = _without_taking_over(self._config)
         return session
+
+    def _end(self) -> None:
+        _leave(self._config)
+
+
+def _leave(config: ConfigProto | None) -> None:
+    """Sessions of this process are not told any more where variables are."""
+    if config is not None and config._places is not None:
+        config._places.close()
 
 
 def _without_taking_over(config: ConfigProto | None) -> ConfigProto | None:
