@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_servers import PATIENCE_S, ROOT, Processes, addresses
+from session_servers import PATIENCE_S, PROGRAM, ROOT, Processes, addresses
 
 import sidereal.v1 as tf
 from sidereal.launch import PROTOCOLS
@@ -159,6 +159,35 @@ def test_a_chief_trains_on_ps_tasks(
     np.testing.assert_allclose(found["loss"], error, rtol=1e-3)
     here.train(data, steps=100)
     assert here.evaluate(data, steps=4)["loss"] < found["loss"]
+
+
+def test_variables_of_a_chief_move_while_it_trains(
+    chief: dict[str, Any], protocol: str, tmp_path: Path
+) -> None:
+    class Moves(tf.train.SessionRunHook):
+        """Gives commands between runs."""
+
+        def __init__(self) -> None:
+            self.said: list[str] = []
+
+        def before_run(self, run_context: Any) -> None:
+            if len(self.said) < 2:
+                words = ("scale", "--ps", str(2 - len(self.said)))
+                words = ("rebalance",) if len(self.said) == 0 else words
+                ended = subprocess.run(
+                    [PROGRAM, *words, "--cluster", json.dumps(chief)], capture_output=True,
+                    text=True, timeout=PATIENCE_S, check=False,
+                )  # fmt: skip
+                if "no job" not in ended.stderr:
+                    assert ended.returncode == 0, ended.stderr
+                    self.said.append(ended.stdout)
+
+    moves = Moves()
+    model = est.Estimator(line_fn, config=config_of(tmp_path, protocol, movable=True))
+    train(model, 200, hooks=[moves])
+    assert "from 2 to 1 parameter server" in moves.said[1]
+    assert model.get_variable_value("global_step") == 200
+    assert model.evaluate(data, steps=4)["loss"] < 0.5
 
 
 @pytest.mark.usefixtures("chief")

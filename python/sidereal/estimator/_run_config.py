@@ -36,6 +36,7 @@ _REPLACEABLE = (
     "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
     "keep_checkpoint_every_n_hours", "log_step_count_steps", "device_fn", "protocol",
     "session_creation_timeout_secs", "checkpoint_save_graph_def", "consistency",
+    "movable",
 )  # fmt: skip
 
 
@@ -65,6 +66,8 @@ class RunConfig:
     checkpoint_save_graph_def: whether the graph is written beside checkpoints.
     consistency: "async", "bounded(s)" or "geo(k)": what steps of a worker see of those of others;
         see sidereal.v1.train.MonitoredTrainingSession. All tasks say the same.
+    movable: variables go to other parameter servers while it trains, as commands say; see there,
+        too. All tasks say the same.
     """
 
     _model_dir: str | None
@@ -81,6 +84,7 @@ class RunConfig:
     _session_creation_timeout_secs: float
     _checkpoint_save_graph_def: bool
     _consistency: str
+    _movable: bool
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class RunConfig:
         checkpoint_save_graph_def: bool = True,
         *,
         consistency: str = "async",
+        movable: bool = False,
     ) -> None:
         for what, given in (
             ("train_distribute", train_distribute), ("eval_distribute", eval_distribute),
@@ -147,6 +152,7 @@ class RunConfig:
             session_creation_timeout_secs=session_creation_timeout_secs,
             checkpoint_save_graph_def=bool(checkpoint_save_graph_def),
             consistency=consistency,
+            movable=bool(movable),
         )
         self._take_task(described)
 
@@ -361,6 +367,11 @@ class RunConfig:
         return self._consistency
 
     @property
+    def movable(self) -> bool:
+        """Whether variables go to other parameter servers while it trains."""
+        return self._movable
+
+    @property
     def session_creation_timeout_secs(self) -> float:
         """How long a worker waits for the chief."""
         return self._session_creation_timeout_secs
@@ -403,10 +414,10 @@ def _check(
     model_dir: Any, tf_random_seed: Any, session_config: Any, device_fn: Any,
     save_checkpoints_steps: Any, save_checkpoints_secs: Any, keep_checkpoint_every_n_hours: Any,
     log_step_count_steps: Any, protocol: Any, checkpoint_save_graph_def: Any, consistency: Any,
-    **numbers: Any,
+    movable: Any, **numbers: Any,
 ) -> None:  # fmt: skip
     """A ValueError for values that are not good."""
-    del checkpoint_save_graph_def
+    del checkpoint_save_graph_def, movable
     if model_dir == "":
         raise ValueError("model_dir should be non-empty")
     if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
