@@ -79,7 +79,7 @@ def _pod(options: argparse.Namespace, job: str, index_at: str) -> Json:
     if job == "voter":
         # The folder is the pod's, whatever process runs in it.
         cluster = json.dumps(_cluster(options)).replace("$", "$$")
-        script = voter("$(POD_INDEX)", cluster, "/tmp/votes")
+        script = voter("$(POD_INDEX)", cluster, "--votes-file", "/tmp/votes")
     requests: dict[str, str] = {"cpu": f"{options.cpus:g}"}
     limits: dict[str, str] = {}
     if options.memory is not None:

@@ -125,11 +125,11 @@ class ReservedPorts:
         self._names = []
 
 
-def voter(index: str, cluster: str, votes_file: str | None = None) -> list[str]:
-    """What a voter runs: the arguments of Python. index: of the task. cluster: of `sidereal serve`.
-    votes_file: where its votes outlive it."""
+def voter(index: str, cluster: str, *more: str) -> list[str]:
+    """What a voter runs: the arguments of Python. index: of the task. cluster, more: options of
+    `sidereal serve`."""
     out = ["-m", "sidereal", "serve", "--job", "voter", "--task", index, "--cluster", cluster]
-    return out if votes_file is None else [*out, "--votes-file", votes_file]
+    return [*out, "--log-level", "warning", *more]
 
 
 def wanted(options: argparse.Namespace) -> list[tuple[str, int]]:

@@ -438,13 +438,16 @@ class Launcher:
 
     def _start(self, task: Task, is_again: bool = False) -> None:
         options = self.options
+        environment = self._environment(task)
         if task.job == "voter":
-            argv = voter(str(task.index), cluster_of(self.tasks))
+            events = environment.get(_events.VARIABLE)
+            more = [] if events is None else ["--event-log", events]
+            argv = voter(str(task.index), cluster_of(self.tasks), *more)
         else:
             argv = [*(["-m"] if options.module else []), options.script, *options.arguments]
         config = {
             "argv": [options.python, *argv],
-            "env": self._environment(task),
+            "env": environment,
             "cwd": os.getcwd(),
             "secret": self._secret,
             "grace_s": options.grace,

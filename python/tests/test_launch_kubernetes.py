@@ -98,7 +98,7 @@ def test_every_pod_finds_itself_by_the_name_that_its_service_gives_it(
 
 def test_voters_run_a_server_that_knows_the_cluster() -> None:
     pod = pods(objects(f"{ALL} --name clicks --port 4000"))["StatefulSet clicks-voter"]
-    *command, cluster, _, votes = pod["containers"][0]["command"]
+    *command, cluster, _, _, _, votes = pod["containers"][0]["command"]
     assert command == ["python", "-m", "sidereal", "serve", "--job", "voter", "--task",
                        "$(POD_INDEX)", "--cluster"]  # fmt: skip
     assert json.loads(cluster)["voter"] == [f"clicks-voter-{i}.clicks-voter:4000" for i in range(3)]

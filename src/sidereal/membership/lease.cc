@@ -16,6 +16,7 @@ int64_t Lease::some_of(int64_t ns) {
 Ask Lease::begin(int64_t now) {
   ++round_;
   answered_before_ = static_cast<int>(granted_.size() + refused_.size() + deposed_.size());
+  wait_before_ = std::exchange(wait_, 0);
   granted_.clear();
   refused_.clear();
   deposed_.clear();
@@ -54,6 +55,7 @@ void Lease::take(int voter, uint64_t round, const Vote& vote, int64_t now) {
     granted_.insert(voter);
   } else {
     refused_.insert(voter);
+    wait_ = std::max(wait_, vote.wait_ns);
     if (vote.life != 0 && vote.life != options_.life) {
       other_ = {.life = vote.life, .process = vote.process};
     }

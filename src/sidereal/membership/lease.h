@@ -53,8 +53,10 @@ class Lease {
   /// The process of another start has ended, which voters need not wait for.
   void knows_gone(uint64_t life, int64_t now);
 
-  /// Voters that have answered in the round before, of all().
+  /// Voters that have answered in the round before, of all(); and the longest time that one of
+  /// those which refused it must wait yet.
   [[nodiscard]] int answered() const { return answered_before_; }
+  [[nodiscard]] int64_t wait_ns() const { return wait_before_; }
   [[nodiscard]] int all() const { return options_.voters; }
 
  private:
@@ -76,6 +78,8 @@ class Lease {
   std::set<int> refused_;
   std::set<int> deposed_;
   int answered_before_ = 0;
+  int64_t wait_ = 0;
+  int64_t wait_before_ = 0;
   bool is_deposed_ = false;
   uint64_t deposed_by_ = 0;
   Other other_;

@@ -137,6 +137,8 @@ TEST_F(Membership, AVoterThatWasStartedAgainPromisesNothingForATime) {
   }
   now_ += kPromise - 1;
   EXPECT_FALSE(get(&other)) << "it does not know whom it had promised what";
+  EXPECT_EQ(other.wait_ns(), 1);
+  EXPECT_EQ(other.answered(), 3);
   now_ += 1;
   EXPECT_TRUE(get(&other));
 }

@@ -88,6 +88,10 @@ class PrimaryLease::Impl : public std::enable_shared_from_this<Impl> {
       if (other.process.pid != 0) out += fmt::format(" (process {})", other.process.pid);
     } else {
       out = fmt::format("{} of {} voters have answered", lease_.answered(), lease_.all());
+      if (lease_.wait_ns() > 0) {
+        out += fmt::format(", and begin to vote in {:.1f} s, when old promises have ended",
+                           1e-9 * static_cast<double>(lease_.wait_ns()));
+      }
     }
     for (size_t i = 0; i < refused_.size(); ++i) {
       if (refused_[i].ok()) continue;

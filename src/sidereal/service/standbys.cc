@@ -35,7 +35,7 @@ constexpr std::chrono::seconds kAskDeposed{1};
 /// How long pushes wait for standbys that are not in sync before that is said.
 constexpr std::chrono::seconds kSayWaits{2};
 /// How long a start waits for its lease before it is said what for.
-constexpr std::chrono::seconds kSayNoLease{3};
+constexpr std::chrono::seconds kSayNoLease{5};
 /// How long groups are kept for their sessions after a fill.
 constexpr std::chrono::minutes kJoinLimit{2};
 
