@@ -79,13 +79,13 @@ Status FollowStream::begin(const v1::FollowHead& head) {
   began_ = true;
   lane_ = head.lane();
   tells_groups_ = head.synchronous() && head.lane() == 0 && head.state_group().empty();
-  base::emit(source(), base::Event::kFollowerAttached, {{"follower", peer_}, {"lane", lane_}});
   auto reader =
       task_->read_changes(wanted, std::static_pointer_cast<FollowStream>(shared_from_this()));
   if (!reader.ok()) {
     ended(reader.status());
     return {};
   }
+  base::emit(source(), base::Event::kFollowerAttached, {{"follower", peer_}, {"lane", lane_}});
   bool is_late = false;
   {
     const std::lock_guard lock(reader_mutex_);
