@@ -21,9 +21,9 @@ from session_servers import PATIENCE_S, PROGRAM, output_of
 from strategies import Tasks
 
 import sidereal.v1 as tf
-from sidereal import errors
+from sidereal import _native, errors
 from sidereal.launch import PROTOCOLS
-from sidereal.v1 import session_moves
+from sidereal.v1 import moving, session_moves
 from sidereal.v1.move_board import CHIEF, Board, Head, Program, config_of
 
 TRAINER = Path(__file__).parent / "movable_trainer.py"
@@ -336,6 +336,40 @@ def test_threads_of_one_session_run_what_workers_do(made: Callable[..., Cluster]
             for value in session.run(variables):
                 np.testing.assert_array_equal(value, np.full(2, sum(counts)))
     assert min(counts) > 0
+
+
+def test_it_scales_by_itself(
+    made: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Rules:
+        """Wants one more as soon as it has seen something, in the place of half a minute."""
+
+        def __init__(self, text: str, ps: int) -> None:
+            assert (text, ps) == ("1-3", 3)
+
+        def look(self, now_s: float, busy: list[float]) -> int | None:
+            return len(busy) + 1 if len(busy) < 3 else None
+
+        def moved(self, now_s: float) -> None:
+            pass
+
+    monkeypatch.setattr(_native, "Autoscale", Rules)
+    monkeypatch.setattr(moving, "_AUTOSCALE_LOOK_S", 0.3)
+    cluster = made("star_server", has_servers=True, workers=1)
+    training = Training(cluster, autoscale="1-3")
+    until = time.monotonic() + PATIENCE_S
+    while training.tasks() != {"0", "1", "2"} and time.monotonic() < until:
+        training.steps(1)
+    assert training.tasks() == {"0", "1", "2"}
+    training.close()
+
+
+def test_autoscale_needs_what_it_names(made: Callable[..., Cluster]) -> None:
+    cluster = made(has_servers=True, workers=1)
+    with pytest.raises(ValueError, match="with movable=True only"):
+        Training(cluster, movable=False, autoscale="1-3")
+    with pytest.raises(errors.InvalidArgumentError, match="the cluster has 3 parameter servers"):
+        Training(cluster, autoscale="1-9")
 
 
 @pytest.mark.parametrize("consistency", ["bounded(2)", "geo(3)"])

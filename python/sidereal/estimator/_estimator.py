@@ -267,7 +267,7 @@ class Estimator:
                 log_step_count_steps=config.log_step_count_steps,
                 max_wait_secs=config.session_creation_timeout_secs,
                 save_graph_def=config.checkpoint_save_graph_def, consistency=config.consistency,
-                movable=config.movable,
+                movable=config.movable, autoscale=config.autoscale,
             ) as session:  # fmt: skip
                 while not session.should_stop():
                     session.run(spec.train_op)

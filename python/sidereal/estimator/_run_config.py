@@ -36,7 +36,7 @@ _REPLACEABLE = (
     "save_checkpoints_secs", "session_config", "keep_checkpoint_max",
     "keep_checkpoint_every_n_hours", "log_step_count_steps", "device_fn", "protocol",
     "session_creation_timeout_secs", "checkpoint_save_graph_def", "consistency",
-    "movable",
+    "movable", "autoscale",
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ class RunConfig:
         see sidereal.v1.train.MonitoredTrainingSession. All tasks say the same.
     movable: variables go to other parameter servers while it trains, as commands say; see there,
         too. All tasks say the same.
+    autoscale: "2-8": with `movable`, the least and the most parameter servers that it is on.
     """
 
     _model_dir: str | None
@@ -85,6 +86,7 @@ class RunConfig:
     _checkpoint_save_graph_def: bool
     _consistency: str
     _movable: bool
+    _autoscale: str
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class RunConfig:
         *,
         consistency: str = "async",
         movable: bool = False,
+        autoscale: str = "off",
     ) -> None:
         for what, given in (
             ("train_distribute", train_distribute), ("eval_distribute", eval_distribute),
@@ -153,6 +156,7 @@ class RunConfig:
             checkpoint_save_graph_def=bool(checkpoint_save_graph_def),
             consistency=consistency,
             movable=bool(movable),
+            autoscale=autoscale,
         )
         self._take_task(described)
 
@@ -367,6 +371,11 @@ class RunConfig:
         return self._consistency
 
     @property
+    def autoscale(self) -> str:
+        """As it was given."""
+        return self._autoscale
+
+    @property
     def movable(self) -> bool:
         """Whether variables go to other parameter servers while it trains."""
         return self._movable
@@ -414,10 +423,12 @@ def _check(
     model_dir: Any, tf_random_seed: Any, session_config: Any, device_fn: Any,
     save_checkpoints_steps: Any, save_checkpoints_secs: Any, keep_checkpoint_every_n_hours: Any,
     log_step_count_steps: Any, protocol: Any, checkpoint_save_graph_def: Any, consistency: Any,
-    movable: Any, **numbers: Any,
+    movable: Any, autoscale: Any, **numbers: Any,
 ) -> None:  # fmt: skip
     """A ValueError for values that are not good."""
-    del checkpoint_save_graph_def, movable
+    del checkpoint_save_graph_def
+    if autoscale != "off" and not movable:
+        raise ValueError(f"autoscale is '{autoscale}', and variables move with movable=True only")
     if model_dir == "":
         raise ValueError("model_dir should be non-empty")
     if save_checkpoints_steps is not None and save_checkpoints_secs is not None:

@@ -507,6 +507,7 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     consistency: str = "async",
     worker: str | None = None,
     movable: bool = False,
+    autoscale: str = "off",
 ) -> MonitoredSession:
     """A MonitoredSession for training (tf.compat.v1.train.MonitoredTrainingSession). The chief
     gives variables values and saves them; the others wait for it.
@@ -535,14 +536,19 @@ def MonitoredTrainingSession(  # noqa: N802 - TensorFlow's name.
     movable: variables on parameter servers go to others while it trains, as `sidereal scale`,
         `drain` and `rebalance` say. All workers say the same. ValueError for a training that
         cannot, with what to do.
+    autoscale: "2-8": the least and the most parameter servers that variables are on, as these are
+        busy; the rules are those of `sidereal train --autoscale`. The chief's, and with `movable`
+        only.
     """
     hooks = [*hooks_of(consistency, worker or master or "worker"), *(hooks or [])]
     geo, config = geo_of(consistency, master, is_chief, config)
     first: list[SessionRunHook] = [] if geo is None else [geo]
     if movable:
         name = worker or master or "worker"
-        config, moves = movable_of(master, is_chief, name, config, max_wait_secs)
+        config, moves = movable_of(master, is_chief, name, config, max_wait_secs, autoscale)
         first.append(moves)
+    elif autoscale != "off":
+        raise ValueError(f"autoscale is '{autoscale}', and variables move with movable=True only")
     summaries = _steps_and_secs(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _steps_and_secs(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     scaffold = scaffold or Scaffold()

@@ -76,14 +76,16 @@ class Places:
     0, and holds up runs while variables are handed over.
 
     master: of the sessions. name: of this worker, in errors. limit_s: how long runs wait for a
-    chief that has gone in the middle of a hand-over.
+    chief that has gone in the middle of a hand-over. autoscale: see MonitoredTrainingSession.
     Thread: any.
     """
 
     def __init__(
-        self, master: str, is_chief: bool, name: str, config: ConfigProto, limit_s: float
-    ) -> None:
+        self, master: str, is_chief: bool, name: str, config: ConfigProto, limit_s: float,
+        autoscale: str,
+    ) -> None:  # fmt: skip
         self.master, self.config, self._limit_s = master, config, limit_s
+        self.autoscale = autoscale
         self.is_chief, self.name = is_chief, name
         self.own = secrets.token_hex(8)
         self.key = CHIEF if is_chief else f"program/{name}/{self.own}"
@@ -137,13 +139,14 @@ class Places:
                     )
                 self.ended.wait(_ASK_SOON_S)
         if not self._looking:
+            mover = SessionMover(self) if self.is_chief else None
             self._looking.append(
                 look_after(self, Places.look, _ASK_S, "where variables are", self.ended)
             )
-            if self.is_chief:
-                self._mover = SessionMover(self)
+            if mover is not None:
+                self._mover = mover
                 self._looking.append(
-                    look_after(self._mover, SessionMover.look, LOOK_S, "moves", self.ended)
+                    look_after(mover, SessionMover.look, LOOK_S, "moves", self.ended)
                 )
 
     def _has_joined(self) -> bool:
@@ -467,7 +470,10 @@ class SessionMover(Mover):
     """Moves the variables of monitored sessions; it is the chief's."""
 
     def __init__(self, places: Places) -> None:
-        super().__init__(places.ended)
+        autoscale = None
+        if places.autoscale != "off":
+            autoscale = _native.Autoscale(places.autoscale, len(places.ps()))
+        super().__init__(places.ended, autoscale)
         given = places.config.security
         if given is not None:
             self._security = given._to_native()
@@ -708,7 +714,8 @@ class _MovesHook(SessionRunHook):
 
 
 def movable_of(
-    master: str, is_chief: bool, name: str, config: ConfigProto | None, limit_s: float
+    master: str, is_chief: bool, name: str, config: ConfigProto | None, limit_s: float,
+    autoscale: str,
 ) -> tuple[ConfigProto, SessionRunHook]:
     """The options of a worker's sessions whose variables may move, and its hook. A run ends when
     all that it has changed is there: else variables could be handed over before it. ValueError for
@@ -716,6 +723,6 @@ def movable_of(
     _refuse_what_cannot_move(get_default_graph(), master, config)
     config = copy.copy(config or ConfigProto())
     config.pull_prefetch_ms = 0
-    places = Places(master, is_chief, name, config, limit_s)
+    places = Places(master, is_chief, name, config, limit_s, autoscale)
     config._places = places
     return config, _MovesHook(places)
