@@ -209,7 +209,7 @@ def functions() -> list[Case]:
          NotImplementedError, ["gives no elements to the coordinator", "scheduled"]),
         ("a variable of the coordinator", lambda at: at.run(sr.Variable(1.0, name="v").assign, 2.0),
          errors.FailedPreconditionError, ["variable 'v'", "in strategy.scope()"]),
-        ("an if of a tensor", lambda at: at.run(lambda x: 1.0 if x > 0 else 2.0, sr.constant(1.0)),
+        ("a bool of a tensor", lambda at: at.run(lambda x: bool(x > 0), sr.constant(1.0)),
          errors.SymbolicError, ["truth value", "sidereal.cond"]),
         ("an error before", after_an_error,
          errors.InvalidArgumentError, ["/job:worker", "CheckNumerics", "the loss"]),

@@ -167,7 +167,7 @@ Status Voting::write(const std::vector<Voter::Record>& records) {
 
 Result<Vote> Voting::vote(const Ask& ask) {
   const std::lock_guard lock(mutex_);
-  SR_ASSIGN_OR_RETURN(const Vote vote, voter_->vote(ask, clock_->now()));
+  SR_ASSIGN_OR_RETURN(Vote vote, voter_->vote(ask, clock_->now()));
   must_write_ |= voter_->take_records_changed() && !options_.file.empty();
   if (must_write_) {
     SR_RETURN_IF_ERROR(write(voter_->records()));
