@@ -49,6 +49,7 @@ enum MethodNumber : uint8_t {
   kMoveVariables,
   kResetContainers,
   kSetLogLevel,
+  kAskVote,
   kMethods,
 };
 

@@ -19,7 +19,8 @@ using testing::HasSubstr;
 class VotingTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "voting_test";
+    folder_ = testing::TempDir() + "voting_test_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
