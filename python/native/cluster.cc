@@ -133,8 +133,9 @@ void bind_status(nb::module_& m) {
             return value_of(std::move(made));
           },
           "target"_a, "security"_a, "limit_s"_a)
-      .def_prop_ro("cluster", [](const StatusClient& self) { return self.cluster(); },
-                   "Who is in it, as the server said that was asked first.")
+      .def_prop_ro(
+          "cluster", [](const StatusClient& self) { return self.cluster(); },
+          "Who is in it, as the server said that was asked first.")
       .def(
           "staleness",
           [](StatusClient& self, double limit_s) {
