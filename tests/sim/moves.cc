@@ -20,9 +20,8 @@ using tensor::Tensor;
 
 namespace {
 
-int64_t pause(Rng& rng, int64_t low, int64_t high) {
-  return rng.chance(0.3) ? 0 : sized(rng, low, high);
-}
+/// Of runs, those in which faults of one kind are not there.
+constexpr double kNone = 0.3;
 
 /// How long all may take to come to rest.
 constexpr int kRestSeconds = 120;
@@ -116,13 +115,7 @@ class MovesSimulation {
   }
   /// Calls `fault` again and again while there are to be faults.
   void each(int64_t mean_ns, std::function<void()> fault) {
-    if (mean_ns == 0) return;
-    const int64_t at = world_.now() + rng_.around(mean_ns);
-    if (at >= scenario_.calm_at_ns) return;
-    world_.at(at, [this, mean_ns, fault = std::move(fault)] {
-      fault();
-      each(mean_ns, fault);
-    });
+    sim::each(&world_, &rng_, scenario_.calm_at_ns, mean_ns, std::move(fault));
   }
 
   /// "": all is at rest.
@@ -218,10 +211,10 @@ MovesScenario draw_moves(uint64_t seed, const Wishes& wishes) {
   out.notice_ns = sized(rng, 5 * kMillisecond, 500 * kMillisecond);
   out.accident = rng.chance(0.5) ? 0.2 * rng.unit() : 0;
   out.standby_timeout_ns = sized(rng, 100 * kMillisecond, 2 * kSecond);
-  out.break_ns = pause(rng, 100 * kMillisecond, 5 * kSecond);
-  out.ps_death_ns = pause(rng, 500 * kMillisecond, 10 * kSecond);
-  out.mover_death_ns = pause(rng, 300 * kMillisecond, 10 * kSecond);
-  out.stall_ns = pause(rng, 200 * kMillisecond, 5 * kSecond);
+  out.break_ns = pause(rng, kNone, 100 * kMillisecond, 5 * kSecond);
+  out.ps_death_ns = pause(rng, kNone, 500 * kMillisecond, 10 * kSecond);
+  out.mover_death_ns = pause(rng, kNone, 300 * kMillisecond, 10 * kSecond);
+  out.stall_ns = pause(rng, kNone, 200 * kMillisecond, 5 * kSecond);
   const double seconds =
       wishes.seconds > 0 ? wishes.seconds : static_cast<double>(rng.between(10, 40));
   out.end_ns = static_cast<int64_t>(seconds * 1e9);

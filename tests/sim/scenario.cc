@@ -1,6 +1,7 @@
 #include "tests/sim/scenario.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sidereal::sim {
 
@@ -15,12 +16,25 @@ int64_t sized(Rng& rng, int64_t low, int64_t high) {
   return std::min(high, rng.between(value, 2 * value));
 }
 
+int64_t pause(Rng& rng, double none, int64_t low, int64_t high) {
+  return rng.chance(none) ? 0 : sized(rng, low, high);
+}
+
+void each(sys::sim::World* world, Rng* rng, int64_t until_ns, int64_t mean_ns,
+          std::function<void()> fault) {
+  if (mean_ns == 0) return;
+  const int64_t at = world->now() + rng->around(mean_ns);
+  if (at >= until_ns) return;
+  world->at(at, [world, rng, until_ns, mean_ns, fault = std::move(fault)] {
+    fault();
+    each(world, rng, until_ns, mean_ns, fault);
+  });
+}
+
 namespace {
 
-/// Mean times between faults; in many runs some kinds are not there at all.
-int64_t pause(Rng& rng, int64_t low, int64_t high) {
-  return rng.chance(0.35) ? 0 : sized(rng, low, high);
-}
+/// Of runs, those in which faults of one kind are not there.
+constexpr double kNone = 0.35;
 
 }  // namespace
 
@@ -61,12 +75,13 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.late = rng.chance(0.5) ? 0.3 * rng.unit() : 0;
   out.cancelled = rng.chance(0.5) ? 0.05 * rng.unit() : 0;
   out.refused = rng.chance(0.5) ? 0.05 * rng.unit() : 0;
-  out.break_ns = pause(rng, is_large ? 5 * kMillisecond : 50 * kMillisecond, 2 * kSecond);
-  out.cut_ns = pause(rng, 200 * kMillisecond, 5 * kSecond);
-  out.ps_death_ns = pause(rng, kSecond, 10 * kSecond);
-  out.worker_death_ns = pause(rng, is_large ? 50 * kMillisecond : 500 * kMillisecond, 5 * kSecond);
-  out.stall_ns = pause(rng, 200 * kMillisecond, 5 * kSecond);
-  out.slow_ns = pause(rng, 500 * kMillisecond, 5 * kSecond);
+  out.break_ns = pause(rng, kNone, is_large ? 5 * kMillisecond : 50 * kMillisecond, 2 * kSecond);
+  out.cut_ns = pause(rng, kNone, 200 * kMillisecond, 5 * kSecond);
+  out.ps_death_ns = pause(rng, kNone, kSecond, 10 * kSecond);
+  out.worker_death_ns =
+      pause(rng, kNone, is_large ? 50 * kMillisecond : 500 * kMillisecond, 5 * kSecond);
+  out.stall_ns = pause(rng, kNone, 200 * kMillisecond, 5 * kSecond);
+  out.slow_ns = pause(rng, kNone, 500 * kMillisecond, 5 * kSecond);
   const auto length = static_cast<int64_t>(
       (wishes.seconds > 0 ? wishes.seconds
                           : static_cast<double>(is_large ? 20 : rng.between(20, 60))) *
@@ -92,7 +107,7 @@ Scenario draw(uint64_t seed, const Wishes& wishes) {
   out.standby = out.kind == Kind::kTasks && wishes.standby.value_or(standby);
   out.standby_timeout_ns = sized(rng, 100 * kMillisecond, 2 * kSecond);
   out.standby_delay_ns = sized(rng, 20 * kMicrosecond, 10 * kMillisecond);
-  out.standby_break_ns = pause(rng, 100 * kMillisecond, 5 * kSecond);
+  out.standby_break_ns = pause(rng, kNone, 100 * kMillisecond, 5 * kSecond);
   return out;
 }
 

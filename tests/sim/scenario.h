@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -89,5 +90,10 @@ Scenario draw(uint64_t seed, const Wishes& wishes);
 
 /// A number whose size is drawn, not only its value: between `low` and `high`.
 int64_t sized(sys::sim::Rng& rng, int64_t low, int64_t high);
+/// A mean time between faults of a kind, which are not there at all, 0, with probability `none`.
+int64_t pause(sys::sim::Rng& rng, double none, int64_t low, int64_t high);
+/// Calls `fault` again and again, about `mean_ns` apart, until `until_ns`; 0: never.
+void each(sys::sim::World* world, sys::sim::Rng* rng, int64_t until_ns, int64_t mean_ns,
+          std::function<void()> fault);
 
 }  // namespace sidereal::sim

@@ -175,13 +175,9 @@ class Simulation {
 
   /// Calls `fault` again and again while there are to be faults.
   void each(int64_t mean_ns, std::function<void()> fault) {
-    if (mean_ns == 0) return;
-    const int64_t at = world_.now() + rng_.around(mean_ns);
-    if (at >= scenario_.calm_at_ns) return;
-    world_.at(at, [this, mean_ns, fault = std::move(fault)] {
+    sim::each(&world_, &rng_, scenario_.calm_at_ns, mean_ns, [this, fault = std::move(fault)] {
       ++report_.faults;
       fault();
-      each(mean_ns, fault);
     });
   }
   /// Undoes a fault after a while, at the latest when all is to be calm.

@@ -28,9 +28,8 @@ namespace {
 /// How long it may take after the last fault that one start of each task counts.
 constexpr int64_t kRest = 20 * kSecond;
 
-int64_t pause(Rng& rng, int64_t low, int64_t high) {
-  return rng.chance(0.3) ? 0 : sized(rng, low, high);
-}
+/// Of runs, those in which faults of one kind are not there.
+constexpr double kNone = 0.3;
 
 /// A clock that goes a little too fast or too slow.
 struct Drifting {
@@ -345,13 +344,7 @@ class ViewsSimulation {
   }
   /// Calls `fault` again and again while there are to be faults.
   void each(int64_t mean_ns, std::function<void()> fault) {
-    if (mean_ns == 0) return;
-    const int64_t at = world_.now() + rng_.around(mean_ns);
-    if (at >= scenario_.calm_at_ns) return;
-    world_.at(at, [this, mean_ns, fault = std::move(fault)] {
-      fault();
-      each(mean_ns, fault);
-    });
+    sim::each(&world_, &rng_, scenario_.calm_at_ns, mean_ns, std::move(fault));
   }
 
   /// Of each task that has a start.
@@ -394,11 +387,11 @@ ViewsScenario draw_views(uint64_t seed, const Wishes& wishes) {
   out.delay_ns = sized(rng, kMillisecond / 10, out.lease_ns / 8);
   out.lost = rng.chance(0.5) ? 0.2 * rng.unit() : 0;
   out.late = rng.chance(0.5) ? 0.2 * rng.unit() : 0;
-  out.death_ns = pause(rng, 500 * kMillisecond, 10 * kSecond);
-  out.second_ns = pause(rng, 500 * kMillisecond, 10 * kSecond);
-  out.voter_death_ns = pause(rng, 500 * kMillisecond, 20 * kSecond);
-  out.stop_ns = pause(rng, 300 * kMillisecond, 10 * kSecond);
-  out.cut_ns = pause(rng, 300 * kMillisecond, 10 * kSecond);
+  out.death_ns = pause(rng, kNone, 500 * kMillisecond, 10 * kSecond);
+  out.second_ns = pause(rng, kNone, 500 * kMillisecond, 10 * kSecond);
+  out.voter_death_ns = pause(rng, kNone, 500 * kMillisecond, 20 * kSecond);
+  out.stop_ns = pause(rng, kNone, 300 * kMillisecond, 10 * kSecond);
+  out.cut_ns = pause(rng, kNone, 300 * kMillisecond, 10 * kSecond);
   const double seconds =
       wishes.seconds > 0 ? wishes.seconds : static_cast<double>(rng.between(20, 120));
   out.end_ns = static_cast<int64_t>(seconds * 1e9);
