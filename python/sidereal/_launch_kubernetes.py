@@ -12,7 +12,7 @@ import json
 import os
 from typing import Any
 
-from ._launch_places import voter
+from ._launch_places import script, voter
 
 #: Where pods find their index, since Kubernetes 1.28.
 _SET_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -75,11 +75,11 @@ def _environment(options: argparse.Namespace, job: str, index_at: str) -> list[J
 
 
 def _pod(options: argparse.Namespace, job: str, index_at: str) -> Json:
-    script = [*(["-m"] if options.module else []), options.script, *options.arguments]
+    runs = script(options)
     if job == "voter":
         # The folder is the pod's, whatever process runs in it.
         cluster = json.dumps(_cluster(options)).replace("$", "$$")
-        script = voter("$(POD_INDEX)", cluster, "--votes-file", "/tmp/votes")
+        runs = voter("$(POD_INDEX)", cluster, "--votes-file", "/tmp/votes")
     requests: dict[str, str] = {"cpu": f"{options.cpus:g}"}
     limits: dict[str, str] = {}
     if options.memory is not None:
@@ -87,7 +87,7 @@ def _pod(options: argparse.Namespace, job: str, index_at: str) -> Json:
     container: Json = {
         "name": "task",
         "image": options.image,
-        "command": ["python", *script],
+        "command": ["python", *runs],
         "env": _environment(options, job, index_at),
         "resources": {"requests": requests, "limits": limits},
         "securityContext": {

@@ -125,6 +125,11 @@ class ReservedPorts:
         self._names = []
 
 
+def script(options: argparse.Namespace) -> list[str]:
+    """What all other tasks run: the arguments of Python."""
+    return [*(["-m"] if options.module else []), options.script, *options.arguments]
+
+
 def voter(index: str, cluster: str, *more: str) -> list[str]:
     """What a voter runs: the arguments of Python. index: of the task. cluster, more: options of
     `sidereal serve`."""

@@ -29,6 +29,7 @@ from ._launch_places import (
     Runner,
     Task,
     ThisMachine,
+    script,
     voter,
 )
 from ._supervision import Hang, HangWatch, Restarts
@@ -444,7 +445,7 @@ class Launcher:
             more = [] if events is None else ["--event-log", events]
             argv = voter(str(task.index), cluster_of(self.tasks), *more)
         else:
-            argv = [*(["-m"] if options.module else []), options.script, *options.arguments]
+            argv = script(options)
         config = {
             "argv": [options.python, *argv],
             "env": environment,

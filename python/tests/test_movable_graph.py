@@ -44,7 +44,7 @@ def test_a_variable_moves_with_its_slots_and_a_part_by_itself() -> None:
         "v": {"v", "v/Momentum"},
     }
     assert [(group.task, group.bytes) for group in graph.groups] == [(0, 32), (1, 32), (0, 24)]
-    assert graph.used() == {0, 1} and graph.fixed == {}
+    assert {group.task for group in graph.groups} == {0, 1} and graph.fixed == {}
     assert set(graph.places()) == set().union(*groups(graph).values())
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from leftovers import tasks_of
 from session_servers import PATIENCE_S, PROGRAM, output_of
 from strategies import Tasks
 
@@ -488,20 +487,12 @@ def test_moved_variables_have_standbys_where_they_are(
     cluster.well("scale", "--ps", "3")
     training.steps(3)
     wanted = training.values()
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until and not _in_sync(cluster):
-        threading.Event().wait(0.05)
+    cluster.wait_for_standbys([])
     cluster.kill("ps", 2)
     cluster.start("ps", 2)
     for before, after in zip(wanted, training.values()):
         np.testing.assert_array_equal(before, after)
     training.close()
-
-
-def _in_sync(cluster: Cluster) -> bool:
-    found = [one.get("figures", {}).get("sidereal_standbys", 0) for one in tasks_of(cluster.target)
-             if "/job:ps" in one["task"]]  # fmt: skip
-    return len(found) == 3 and min(found) >= 1
 
 
 # --- What is refused.

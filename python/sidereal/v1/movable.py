@@ -187,10 +187,6 @@ class MovableGraph:
                 found[_name_of(self._native, node, attrs)] = self._devices[name]
         return found
 
-    def used(self) -> set[int]:
-        """The tasks that it has something on which lasts."""
-        return {group.task for group in self.groups} | set(self.fixed)
-
     def uses(self, values: Sequence[Output], targets: Sequence[int]) -> bool:
         """Whether a run uses what may move. What waits for others alone, as for a queue, does not,
         and need not end for a move."""

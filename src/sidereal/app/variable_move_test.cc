@@ -113,6 +113,11 @@ class VariableMoves : public ::testing::TestWithParam<ClusterKind> {
         60);
     return is_current ? status : base::deadline_exceeded("it is not current");
   }
+  /// Takes what changed last, and commits.
+  static Status hand_over(VariableMove* move) {
+    const Status taken = move->take(kPatience);
+    return taken.ok() ? move->commit() : taken;
+  }
   [[nodiscard]] std::unique_ptr<service::Follower> follow() const {
     service::FollowOptions options;
     options.state_group = kGroup;
@@ -165,10 +170,7 @@ TEST_P(VariableMoves, lose_nothing_that_is_added_meanwhile) {
   stops = true;
   adding.join();
   ASSERT_NE(after, nullptr);
-  const Status taken = move->take(kPatience);
-  ASSERT_TRUE(taken.ok()) << taken;
-  const Status committed = move->commit();
-  ASSERT_TRUE(committed.ok()) << committed;
+  ASSERT_EQ(hand_over(move.get()), Status());
   run(before.get(), nodes("/destroy", {1, 3}));
   EXPECT_GT(adds, 0);
   for (const int k : all) {
@@ -199,10 +201,7 @@ TEST_P(VariableMoves, are_of_what_all_sessions_share) {
   run(before.get(), nodes("/add", all));
   const auto after = session({1, 2, 1, 2});
   ASSERT_NE(after, nullptr);
-  const Status taken = move->take(kPatience);
-  ASSERT_TRUE(taken.ok()) << taken;
-  const Status committed = move->commit();
-  ASSERT_TRUE(committed.ok()) << committed;
+  ASSERT_EQ(hand_over(move.get()), Status());
   run(before.get(), nodes("/destroy", {1, 3}));
   for (const int k : all) EXPECT_THAT(value_of(after.get(), k), Each(static_cast<float>(k + 1)));
   EXPECT_EQ(resources(1), 2);
@@ -224,10 +223,7 @@ TEST_P(VariableMoves, are_found_by_the_sessions_that_there_are) {
   // What it has planned and runs no more.
   const auto old = session({1, 1, 1, 1});
   ASSERT_EQ(used->extend(graph, overrides), Status());
-  const Status taken = move->take(kPatience);
-  ASSERT_TRUE(taken.ok()) << taken;
-  const Status committed = move->commit();
-  ASSERT_TRUE(committed.ok()) << committed;
+  ASSERT_EQ(hand_over(move.get()), Status());
   run(old.get(), nodes("/destroy", all));
   run(used.get(), nodes("/add", all));
   for (const int k : all) EXPECT_THAT(value_of(used.get(), k), Each(static_cast<float>(k + 2)));
@@ -273,8 +269,7 @@ TEST_P(VariableMoves, are_seen_by_followers_without_a_gap) {
   });
   const auto move = begin({1, 3});
   EXPECT_EQ(wait_until_current(move.get()), Status());
-  EXPECT_EQ(move->take(kPatience), Status());
-  EXPECT_EQ(move->commit(), Status());
+  EXPECT_EQ(hand_over(move.get()), Status());
   // Both have it, and one of them changes.
   EXPECT_EQ(follower->wait_until_current(kPatience), Status());
   run(after.get(), nodes("/add", {1}));
@@ -328,8 +323,7 @@ TEST_P(VariableMoves, take_the_place_of_what_one_before_has_left_and_no_step_has
     const auto move = begin(parts);
     const Status current = wait_until_current(move.get());
     if (!current.ok()) return current;
-    const Status taken = move->take(kPatience);
-    return taken.ok() ? move->commit() : taken;
+    return hand_over(move.get());
   };
   // Another task did not keep its own, so that all are used where they were.
   ASSERT_EQ(move_all({0, 1}), Status());

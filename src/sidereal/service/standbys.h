@@ -56,8 +56,9 @@ struct StandbysOptions {
 /// was given to a later start is deposed: the tasks that keep its standbys are asked once a second,
 /// and before pushes are answered without one that has gone. Where the cluster has voters a start
 /// takes its variables when a majority of these says that it counts (PrimaryLease), and answers
-/// only while they do. Lifecycle: create() has the task hold off sessions, start(), stop(). Thread:
-/// any.
+/// only while they do.
+/// Lifecycle: create() has the task hold off sessions, start(), stop().
+/// Thread:    any.
 class Standbys {
  public:
   /// kInvalidArgument for more replicas than the job has tasks, as far as these are known.
